@@ -123,7 +123,6 @@ _HOMES = {
     "sweep": "raysim.api.running",
     "validate": "raysim.api.judging",
 }
-"""The module that defines each public name that is not from ``raysim.strategies.base``."""
 
 
 def __getattr__(name: str) -> Any:

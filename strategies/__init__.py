@@ -15,4 +15,4 @@ GROUPS = {
     "asynchronous": "without rounds",
     "references": "references",
 }
-"""The heading above each folder's strategies in lists of strategies. Lists have the folders in this order."""
+"""The heading of each folder in lists of strategies, in the order of the folders."""

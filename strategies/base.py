@@ -1,11 +1,10 @@
 """The interface of a strategy: what each hospital minimises, and how the server combines the results.
 
-A strategy is a frozen dataclass. Its fields are its hyper-parameters, and its methods are pure. Everything that changes
-from round to round is in an explicit value, :class:`State`. The engine calls ``setup`` before the first round,
-``round`` once a round, and ``personalize`` after the last round. ``serve`` returns which model each hospital uses. By
-default, ``round`` is federated training: ``select`` chooses the hospitals of the round, ``problem`` returns what they
-minimise, and ``aggregate`` combines their updates. Every method has a default, and the defaults together are federated
-averaging.
+A strategy is a frozen dataclass. Its fields are its hyper-parameters, and its methods are pure. Whatever changes from
+round to round is in :class:`State`. The engine calls ``setup`` before the first round, ``round`` once a round, and
+``personalize`` after the last round. ``serve`` returns which model each hospital uses. By default, ``round`` is
+federated training: ``select`` chooses the hospitals, ``problem`` returns what they minimise, and ``aggregate`` combines
+their updates. The defaults together are federated averaging.
 
 Other modules of the interface:
 
@@ -108,9 +107,8 @@ OF_STEPS = frozenset({"learning_rate", "batch_size", "local_epochs", "optimizer"
 class Asynchrony:
     """Training without synchronous rounds: the server updates its model whenever a buffer of updates is full.
 
-    A hospital trains from the model that the server has when it calls the hospital. The server calls a hospital again
-    only after the hospital's last update has been used. ``concurrency`` and ``buffer`` are reduced to the number of
-    hospitals with training rows if they exceed it.
+    A hospital is called again only after its last update has been used. ``concurrency`` and ``buffer`` are reduced to
+    the number of hospitals with training rows if they exceed it.
     """
 
     concurrency: int
@@ -123,24 +121,21 @@ class Strategy(Settings):
     """A federated method. To define one, derive a frozen dataclass from this class and override some of its methods."""
 
     is_reference: ClassVar[bool] = False
-    """Whether the strategy is a reference for comparison, such as training on pooled rows, and not a federated method.
-    Reports show references and never recommend them."""
+    """Whether the strategy is a reference for comparison, such as training on pooled rows. Reports never recommend
+    it."""
     title: ClassVar[str] = ""
-    """The strategy's name in reports if its configuration has no label. An empty title means the name of the class."""
+    """The strategy's name in reports if its configuration has no label; empty: the name of the class."""
     alone: ClassVar[bool] = False
-    """Whether hospitals train alone and share nothing. Reports measure the benefit of federated learning as the
-    difference from such a strategy."""
+    """Whether hospitals train alone and share nothing. Reports compare federated strategies with it."""
     serves: ClassVar[tuple[str, ...]] = ("global",)
     """The names of the models that hospitals use: ``global``, ``cluster`` (the model of the hospital's cluster,
     ``state.cluster``) or ``personal`` (the hospital's own model, ``OWN``). Reports compare strategies by the last name.
     For models with other names, override :meth:`serve`."""
     needs: ClassVar[Needs] = BOUNDED
-    """The information about hospitals' updates that the server needs. Privacy guarantees depend on it; see
-    :class:`Needs`."""
+    """The information about hospitals' updates that the server needs, on which privacy guarantees depend."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """For keys that similar strategies have and this strategy lacks: the end of the error message, which says what to
-    do instead."""
+    """For keys that only similar strategies have: the end of the error message, which says what to do instead."""
     takes_trees: ClassVar[bool] = False
     """Whether the strategy can train boosted trees, whose parameters cannot be averaged."""
 
@@ -152,11 +147,10 @@ class Strategy(Settings):
         return self
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
-        """Raise ``ValueError`` if a hyper-parameter does not fit the hospitals. ``names`` are their names, and
-        ``sizes`` their numbers of training rows.
+        """Raise ``ValueError`` if a hyper-parameter does not fit the hospitals' ``names`` and numbers of training rows.
 
-        It is called before anything starts. The message begins with the setting's name, for example
-        ``clusters: 9 is more than ...``.
+        It is called before anything starts. The message begins with the setting's name, for example ``clusters: 9 is
+        more than ...``.
         """
 
     def hides_sums(self) -> bool:
@@ -165,8 +159,10 @@ class Strategy(Settings):
         return False
 
     def remark(self, sizes: Ids) -> str:
-        """Return a line of text that explains the effect of a setting. It is printed before training, unless it is
-        empty. ``sizes [N]`` are the hospitals' numbers of training rows."""
+        """Return a line that explains the effect of a setting, printed before training unless it is empty.
+
+        ``sizes [N]`` are the hospitals' numbers of training rows.
+        """
         return ""
 
     def check_training(self, training: Training) -> None:
@@ -177,26 +173,21 @@ class Strategy(Settings):
         """
 
     def uses_selection(self) -> bool:
-        """Whether the configured selection (the rule for client sampling) samples the hospitals of each round. If not,
-        hospitals do not send the losses that some selections use."""
+        """Whether the configured selection (the rule for client sampling) samples the hospitals of each round."""
         return True
 
     def uses_training(self) -> bool:
-        """Whether the configured learning rate, batch size and local epochs have an effect. If not, hyper-parameter
-        sweeps do not tune them."""
+        """Whether the configured learning rate, batch size and local epochs have an effect."""
         return True
 
     def unused_training(self) -> frozenset[str]:
-        """Return the keys of the configuration's ``training`` that have no effect for this strategy. A configuration
-        must leave these keys at their defaults."""
+        """Return the keys of ``training`` that have no effect for this strategy. A configuration must not set them."""
         return frozenset() if self.uses_training() else OF_STEPS
 
     def unused_settings(self) -> Mapping[str, str]:
-        """Return the strategy's own settings that have no effect as configured. Each name maps to the setting that
-        would give it an effect.
+        """Return the settings that have no effect as configured. Each maps to the setting that would give it an effect.
 
-        Example: ``{"minimum_weight": "weights: floor"}`` says that ``minimum_weight`` has an effect only with
-        ``weights: floor``.
+        Example: ``{"minimum_weight": "weights: floor"}``.
         """
         return {}
 
@@ -205,65 +196,59 @@ class Strategy(Settings):
         return self.uses_training()
 
     def stops_alone(self) -> bool:
-        """Whether each hospital applies early stopping (``training.stop``) by itself, based on its own validation
-        rows."""
+        """Whether each hospital applies early stopping (``training.stop``) by itself, with its own validation rows."""
         return False
 
     def uses_programs(self) -> bool:
-        """Whether the strategy's rounds call its own programs, in addition to the built-in training or in its place."""
+        """Whether the strategy's rounds call its own programs."""
         return type(self).round is not Strategy.round
 
     def asynchrony(self) -> Asynchrony | None:
         """Return how hospitals train asynchronously, or None for synchronous rounds.
 
-        If the result is an :class:`Asynchrony`, the server has one model, and a round is one update of this model. The
-        ``ids`` that ``problem`` and ``aggregate`` receive are the hospitals whose updates are in the buffer. In
-        ``problem``, model row 0 is the model that a hospital received, which may be older than the server's model
-        (``view.staleness``).
+        With asynchrony the server has one model, and a round is one update of this model. ``problem`` and ``aggregate``
+        receive the ids of the hospitals whose updates are in the buffer. In ``problem``, model row 0 is the model that
+        a hospital received, which may be older than the server's model (``view.staleness``).
         """
         return None
 
     def setup(self, view: FederationView) -> State:
         """Return the state before the first round.
 
-        The method may call programs at hospitals. It raises :class:`Unfit` if their answers show that the strategy is
-        not defined for the federation.
+        The method may call programs at hospitals. It raises :class:`Unfit` if the strategy is not defined for the
+        federation.
         """
         return State(models=view.initial[None, :].copy())
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
-        """Return the ids of the hospitals that take part in a round, ascending. ``round`` is its number, from 1 on. The
-        result ``[POOLED]`` means training on the pooled rows of all hospitals.
+        """Return the ids of the hospitals that take part in ``round`` (from 1 on), ascending.
 
-        If the configured selection uses losses, it receives each candidate's mean training loss under the model of the
-        candidate's cluster, or under the global model if the strategy has no clusters.
+        ``[POOLED]`` means training on the pooled rows of all hospitals. By default, the configured selection chooses.
         """
         return choose(view, state, view.trainable, "sample", round, start=state.cluster)
 
     def round(self, view: FederationView, state: State) -> Calls:
-        """Run a round: a generator that yields calls of hospitals, receives their answers, and returns the state after
-        the round.
+        """Run a round: yield calls of hospitals, receive their answers, and return the state after the round.
 
-        The default calls the built-in local training once and then ``aggregate``. The hospitals are those of
-        ``select``, with the objective of ``problem``. A strategy that overrides ``round`` decides which hospitals to
-        call (mostly ``self.select(view, state, view.round)``) and which :class:`Program` they run. The number of calls
-        may depend on earlier answers.
+        The default calls the built-in local training once (:class:`TrainLocally`) and then ``aggregate``. A strategy
+        that overrides ``round`` decides which hospitals to call (mostly ``self.select(view, state, view.round)``) and
+        which :class:`Program` they run. The number of calls may depend on earlier answers.
         """
         update = yield TrainLocally()
         return state if update is None else self.aggregate(view, state, update)
 
     def done(self, view: FederationView, state: State) -> bool:
-        """Return whether the strategy has finished. If it has, the run ends before the configured number of rounds."""
+        """Return whether the run ends before the configured number of rounds."""
         return False
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        """Return what the hospitals with these ``ids`` minimise in the round, how they train, and what they send."""
+        """Return what the hospitals ``ids`` minimise in the round, how they train, and what they send."""
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(shares(view.sizes[ids])))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         """Return the state after a round in which at least one hospital trained.
 
-        By default, each of the server's models has one weighted sum of hospitals' updates, which is added to it.
+        By default, one weighted sum of hospitals' updates is added to each of the server's models.
         """
         if update.sums.shape != state.models.shape:
             raise Invalid(
@@ -273,78 +258,70 @@ class Strategy(Settings):
         return replace(state, models=state.models + update.sums)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        """Return which model each hospital uses after training. The strategy may report several choices, each under a
-        name such as ``global`` or ``personal``.
+        """Return which model each hospital uses after training, by name (such as ``global`` or ``personal``).
 
-        Each name maps to an array ``[N]`` with one entry per hospital. An entry is a row index of ``state.models``, or
-        ``OWN`` for the model stored at the hospital. If hospitals' rows are divided into G groups (:meth:`division`),
-        the array is ``[N, G]``, with one model per group. Reports compare strategies by the last name.
-
-        The default returns the models that :attr:`serves` names. The method may call hospitals for values that each
-        hospital could compute alone. The traffic and the time of these calls are not counted.
+        Each name maps to row indices of ``state.models`` or ``OWN`` (the model stored at the hospital), ``[N]``. If
+        rows are divided into G groups (:meth:`division`), the array is ``[N, G]``. Reports compare strategies by the
+        last name. The default returns the models that :attr:`serves` names. The method may call hospitals; the traffic
+        and the time of these calls are not counted.
         """
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
         rows = {"global": everyone, "cluster": state.cluster, "personal": np.full_like(everyone, OWN)}
         return {name: of_model for name in self.serves if (of_model := rows[name]) is not None}
 
     def starts(self, view: FederationView) -> Floats:
-        """Return the strategy's initial models, one in each row of a matrix ``[K, P]``.
+        """Return the strategy's initial models, ``[K, P]``.
 
-        A row of ``state.models`` that still equals an initial model counts as untrained. Metrics are undefined for
-        hospitals that would use an untrained model.
+        A row of ``state.models`` that equals an initial model counts as untrained. Metrics are undefined for hospitals
+        that would use it.
         """
         return view.initial[None, :]
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        """Return the weights of each hospital's mixture (``MIXTURE``), which is a weighted mean of the server's models.
-        The array is ``[N, M]``, with one row per hospital and one column per model. None means that the strategy has no
+        """Return the weights ``[N, M]`` of each hospital's weighted mean of the server's models (``MIXTURE``); None: no
         mixtures."""
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
-        """Return the rule that divides hospitals' rows into groups, each with its own model. None means that rows are
-        not divided."""
+        """Return the rule that divides hospitals' rows into groups, each with its own model; None: rows are not
+        divided."""
         return None
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
         """Return the rule that assigns a cluster to hospitals without training rows.
 
-        If the result is None, such a hospital uses the cluster in ``state.cluster``. The method is called only if there
-        are such hospitals. The traffic and the time of its calls to hospitals are not counted.
+        None: such a hospital uses its cluster in ``state.cluster``. The traffic and the time of calls are not counted.
         """
         return None
 
     def private(self, view: FederationView) -> Mask | None:
         """Return a mask ``[P]`` of the model parameters that never leave a hospital; None if there are none.
 
-        When a hospital trains from or predicts with a model of the server, it replaces these parameters by its own
-        values, which are the result of its last local training. Before its first training, the hospital uses the values
-        of the server's model.
+        When a hospital uses a model of the server, it replaces these parameters by its own values from its last local
+        training. Before its first training, it uses the server's values.
         """
         return None
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
-        """Return what each hospital with training rows minimises in an additional local training after the last round.
-        None means that there is no such training."""
+        """Return what each hospital with training rows minimises in local training after the last round; None: no
+        training."""
         return None
 
     def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]] | None:
         """Return what the server sends after a round so that hospitals can evaluate a model on their validation rows.
 
-        The model is in row ``row`` of ``state.models``. Each pair in the result contains an array and the ids of the
-        hospitals that receive it. The result need not contain the models of earlier rounds or arrays of earlier calls,
-        because hospitals have them. None means that hospitals receive the whole model.
+        The model is row ``row`` of ``state.models``. Each pair is an array and the ids of the hospitals that receive
+        it. Arrays that hospitals have from earlier rounds or calls need not be sent again. None: hospitals receive the
+        whole model.
         """
         return None
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
-        """Return standard errors and intervals of the global model's parameters, or None if the strategy does not
-        estimate them."""
+        """Return standard errors and intervals of the global model's parameters; None: they are not estimated."""
         return None
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Return additional numbers for the report of a finished run, by name: for example a lower bound on the
-        optimum."""
+        """Return additional numbers for the report of a run, by name: for example a lower bound on the optimum."""
         return {}
 
 
@@ -354,11 +331,10 @@ def choose(
     """Return the ids of the hospitals that the configured selection samples, ascending.
 
     ``candidates`` are ascending ids of hospitals with training rows; those that are unavailable now are left out.
-    ``purpose`` and ``key`` identify the random stream.
+    ``purpose`` and ``key`` identify the random stream. ``start [N]`` is the row of ``state.models`` that each hospital
+    would start from (None: the global model).
 
-    ``start [N]`` is the row of ``state.models`` that each hospital would start from (None: the global model). Raises
-    :class:`Invalid` if a candidate's start is not a row of the models, or if the selection returns a hospital that is
-    not a candidate.
+    Raises :class:`Invalid` if a start is not a row of the models, or if the selection returns other hospitals.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: has OWN or MIXTURE, but a selection needs rows of state.models; give such rows")
@@ -386,14 +362,12 @@ def choose(
 
 
 def shares(sizes: Ids) -> Floats:
-    """Return each hospital's share of all training rows, ``n_i / sum n_j``, which is its weight in federated averaging.
-    ``sizes [H]`` are the hospitals' numbers of rows."""
+    """Return each hospital's share of all training rows, ``n_i / sum n_j``, from the numbers of rows ``sizes [H]``."""
     return sizes / max(int(sizes.sum()), 1)
 
 
 def sent_weights(update: Update) -> Floats:
-    """Return the weights with which hospitals' updates were summed. The array has one weight per hospital, ``[H]``, or
-    one per hospital and sum, ``[H, G]``."""
+    """Return the weights with which hospitals' updates were summed, ``[H]``, or ``[H, G]`` for G sums."""
     sent = None if update.problem is None else update.problem.sent
     if sent is None or sent.weight is None:
         raise TypeError("the update lacks its weights")

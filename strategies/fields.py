@@ -1,4 +1,4 @@
-"""Checks of settings. Each error message begins with the field's name, so that it is clear what to correct."""
+"""Checks of settings. Each error message begins with the field's name."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 
 class Unfit(ValueError):
-    """Raised by ``setup`` when hospitals' answers reveal that the strategy is not defined for the federation.
+    """Raised by ``setup`` when the strategy is not defined for the federation.
 
     The message begins with the name of the strategy's setting: ``features: ...``.
     """
 
 
 class Invalid(ValueError):
-    """Raised when a strategy or selection returns a value that cannot be used, which is a mistake in its code.
+    """Raised when the code of a strategy or selection returns a value that cannot be used.
 
     The message begins with the name of the returned value: ``upload.weight: ...``.
     """
 
 
 def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``. If ``finite`` is true, infinity is also an
-    error."""
+    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``; with ``finite``, also for infinity."""
     if not value >= bound:
         raise ValueError(f"{field}: {value} is not at least {bound}")
     if finite and math.isinf(value):
@@ -36,8 +35,7 @@ def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> 
 
 
 def above(field: str, value: float, bound: float, *, finite: bool = True) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``value > bound``. If ``finite`` is true, infinity is also an
-    error."""
+    """Raise ``ValueError`` naming ``field`` unless ``value > bound``; with ``finite``, also for infinity."""
     if not value > bound:
         raise ValueError(f"{field}: {value} is not greater than {bound}")
     if finite and math.isinf(value):
@@ -72,8 +70,8 @@ class Limit:
     """The limits of a setting, declared in its annotation: ``order: Annotated[int, Limit(within, 1, 2)] = 2``."""
 
     def __init__(self, check: Callable[..., None], *bounds: float, **how: bool) -> None:
-        """Store a limit. ``check`` is a function such as :func:`within`; ``bounds`` and ``how`` are the arguments that
-        it receives after the field's name and value."""
+        """``check`` is a function such as :func:`within`; ``bounds`` and ``how`` are its arguments after name and
+        value."""
         self._check, self._bounds, self._how = check, bounds, how
 
     def __call__(self, field: str, value: Any) -> None:
@@ -90,8 +88,7 @@ ShareOfOne = Annotated[float, Limit(share_of_one)]
 
 
 class Settings:
-    """Base class of dataclasses whose fields are checked against the limits and choices that their annotations
-    declare."""
+    """Base class of dataclasses whose fields are checked against the limits and choices in their annotations."""
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` naming the first field with a value out of its range."""
@@ -101,8 +98,7 @@ class Settings:
 
 @cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """Return the annotations of a dataclass's fields by name. Annotations that only type checkers can resolve are left
-    out."""
+    """Return the annotations of a dataclass's fields, without those that only type checkers can resolve."""
     hints: dict[str, Any] = {}
     for owner in reversed(kind.__mro__):
         names = getattr(sys.modules.get(owner.__module__), "__dict__", {})

@@ -28,16 +28,14 @@ Mask = NDArray[np.bool_]
 
 
 class HospitalSentinel(IntEnum):
-    """A special value in place of a hospital's id: ``POOLED``, one pseudo-hospital that has the rows of all
-    hospitals."""
+    """A special value in place of a hospital's id."""
 
     # It is part of the key of batches' random streams: another value would give other batches.
     POOLED = -1
 
 
 class RowSentinel(IntEnum):
-    """A special value in place of the index of a model of the server. Only fields whose description names the value
-    accept it."""
+    """A special value in place of the index of a model of the server, for fields whose description names it."""
 
     OWN = -2
     MIXTURE = -3
@@ -48,20 +46,18 @@ POOLED = HospitalSentinel.POOLED
 """The id of a pseudo-hospital that has the rows of all hospitals."""
 
 OWN = RowSentinel.OWN
-"""In place of the index of a server's model: the parameters that the hospital has stored. Before it has stored any,
-they are its mixture of the server's models, or the model in row 0 if the strategy defines no mixture."""
+"""The parameters that the hospital has stored. Before it has stored any: its ``MIXTURE``, or the model in row 0 if the
+strategy defines no mixture."""
 
 MIXTURE = RowSentinel.MIXTURE
-"""In place of the index of a server's model: the hospital's mixture of the server's models
-(:meth:`raysim.strategies.base.Strategy.mixture`)."""
+"""The hospital's mixture of the server's models (:meth:`raysim.strategies.base.Strategy.mixture`)."""
 
 LAST = RowSentinel.LAST
-"""In place of the index of a server's model: the final parameters of the preceding problem, whose field
-:attr:`LocalProblem.then` contains this problem."""
+"""The final parameters of the preceding problem, whose :attr:`LocalProblem.then` is this problem."""
 
 DELTA = "delta"
-"""The name under which a training program sends its delta, the change of the parameters: ``[P]``, or ``[G, P]`` if the
-hospital contributes to each of G sums."""
+"""The name under which a training program sends its delta: ``[P]``, or ``[G, P]`` if the hospital contributes to each
+of G sums."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +68,7 @@ class Proximal:
     weight: float | Floats
     """The weight, at least 0: one number for all hospitals, or one for each hospital, ``[H]``."""
     towards: Ids
-    """The index of the row of ``State.models`` towards which each hospital's parameters are drawn, ``[H]``."""
+    """The row of ``State.models`` towards which each hospital's parameters are drawn, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,25 +76,22 @@ class Objective:
     """What a hospital minimises: the mean loss of its training rows, plus the terms that the fields describe."""
 
     proximal: tuple[Proximal, ...] = ()
-    """The proximal terms that are added to the loss."""
     contrast: tuple[float, float] | None = None
     """The weight and the temperature of a contrastive term (MOON): ``weight`` times the mean over a batch of
     ``softplus((cos(z, z_own) - cos(z, z_start)) / temperature)``. ``z`` is the representation of a row (the input of
-    the last layer) by the model being trained. ``z_start`` is the row's representation by the model that the hospital
-    started from. ``z_own`` is the row's representation by the hospital's stored model. Before a model is stored,
-    ``z_own`` equals ``z_start``."""
+    the last layer) by the model being trained, ``z_start`` by the model that the hospital started from, and ``z_own``
+    by the hospital's stored model. Before a model is stored, ``z_own`` equals ``z_start``."""
     frozen: Mask | None = None
     """Whether each parameter keeps its value in training, ``[P]``; None: all parameters are trained."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalTraining:
-    """How a hospital trains. If a field is None, the value of the run's configuration applies."""
+    """How a hospital trains. None means the configured value."""
 
     epochs: int | Ids | None = None
     """The number of passes over the training rows: one number for all hospitals, or one for each hospital, ``[H]``."""
     learning_rate: float | None = None
-    """The optimiser's learning rate."""
     batch_size: int | None = None
     """The number of rows in a mini-batch; 0 means all rows."""
     optimizer: Literal["sgd", "momentum", "adam"] | None = None
@@ -106,17 +99,16 @@ class LocalTraining:
     keep: bool = False
     """Whether the hospital stores the resulting parameters as its own model."""
     carry: bool = False
-    """Whether the optimiser continues from its state after the last local update with ``carry``. Otherwise its state is
-    reset."""
+    """Whether the optimiser continues from its state after the last local update with ``carry``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """What a hospital sends after its local update. It also sends the number of its training rows."""
+    """What a hospital sends after its local update, besides the number of its training rows."""
 
     weight: Floats | None = None
-    """The weight of each hospital's vector in the sum to which it is added, ``[H]``, or in each of G sums, ``[H, G]``.
-    It is required unless the server receives each hospital's delta individually (``single``)."""
+    """The weight of each hospital's vector in its sum, ``[H]``, or in each of G sums, ``[H, G]``. Required unless
+    ``single``."""
     sum_index: Ids | None = None
     """The index of the sum to which each hospital's vector is added, ``[H]``; None: the first sum."""
     sums: int = 1
@@ -124,13 +116,12 @@ class Upload:
     what: Literal["delta", "parameters"] = "delta"
     """What is summed: the changes of the parameters in training, or the parameters after training."""
     single: bool = False
-    """Whether the server also receives each hospital's delta individually. Otherwise the deltas of several hospitals
-    may be added up before they reach the server."""
+    """Whether the server also receives each hospital's delta individually."""
     losses: bool = False
     """Whether a hospital also sends its mean training loss under the model that it starts from."""
     extra_numbers: int = 0
-    """How many numbers each hospital sends in addition to its vectors and to the arrays of a client program. Only the
-    engine sets this field."""
+    """How many numbers each hospital sends besides its vectors and the arrays of a client program; set by the engine
+    only."""
     extra_weight: Floats | None = None
     """The weight of all arrays that a hospital's client program sends besides the delta, ``[H]``. None: the weight of
     the delta; if it has G weights, the largest of these."""
@@ -140,17 +131,16 @@ class Upload:
 class RowGroups:
     """The groups of rows on which hospitals train separately, if each group of rows has its own model.
 
-    A :class:`LocalProblem` has ``H`` entries, usually one for each hospital of the cohort. With row groups, each entry
-    is a group of one hospital's rows, and a hospital has one entry for each group that it trains on. The method
+    A :class:`LocalProblem` then has ``H`` pairs of a hospital and a group of its rows, not ``H`` hospitals.
     :meth:`raysim.strategies.base.Strategy.division` defines the groups.
     """
 
     hospital: Ids
-    """The id of the hospital in each of H pairs of a hospital and a group of its rows, ``[H]``, ascending."""
+    """The id of the hospital in each pair, ``[H]``, ascending."""
     group: Ids
-    """The index of the group of rows in each pair of a hospital and a group, ``[H]``."""
+    """The index of the group in each pair, ``[H]``."""
     rows: Ids
-    """The hospital's number of training rows in the group, for each pair of a hospital and a group, ``[H]``."""
+    """The hospital's number of training rows in the group, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,33 +154,29 @@ class LocalProblem:
     """The index of the server's model from which each hospital starts, ``[H]``, or ``OWN`` or ``MIXTURE``. A problem in
     ``then`` may also have ``LAST``."""
     upload: Upload | None = None
-    """What each hospital sends; None: nothing. Of the problems that are linked by ``then``, at most one has an
-    upload."""
+    """What each hospital sends; None: nothing. Of problems linked by ``then``, at most one has an upload."""
     objective: Objective = field(default_factory=Objective)
-    """The terms that are added to the loss, and the parameters that keep their values."""
     training: LocalTraining = field(default_factory=LocalTraining)
-    """How hospitals train: epochs, rates, batches, and whether they store the result."""
     then: LocalProblem | None = None
     """The problem that the same hospitals minimise next, in the same local update."""
     groups: RowGroups | None = None
-    """The groups of rows, if hospitals train on each group separately: ``H`` then counts pairs of a hospital and a
-    group. None: hospitals train on all their rows. Of the problems that are linked by ``then``, only the first sets it,
-    for all of them."""
+    """The groups of rows, if hospitals train on each group separately. Of problems linked by ``then``, only the first
+    sets it, for all of them."""
     program: Program | None = None
-    """The program that each hospital runs in place of the configured training; None: the configured training. The
-    program receives ``theta [P]``, the parameters that the hospital starts from. It sends its ``delta`` and the other
-    arrays that it declares, and the server receives weighted sums of all these arrays."""
+    """The program that each hospital runs in place of the configured training. It receives ``theta [P]``, the
+    parameters that the hospital starts from, and sends its ``delta`` and the other arrays that it declares. The server
+    receives weighted sums of all arrays."""
     received: Mapping[str, Any] = field(default_factory=dict)
-    """The arrays that each hospital receives for its program in addition to ``theta``, by name."""
+    """The arrays that each hospital receives for its program besides ``theta``, by name."""
 
     @property
     def chain(self) -> tuple[LocalProblem, ...]:
-        """Return this problem and the problems that the same hospitals minimise after it (``then``), in order."""
+        """Return this problem and the problems that follow it (``then``), in order."""
         return (self,) if self.then is None else (self, *self.then.chain)
 
     @property
     def sent(self) -> Upload | None:
-        """Return what hospitals send in this problem or in one that follows it; None if they send nothing."""
+        """Return what hospitals send in this problem or in one that follows; None: nothing."""
         return next((phase.upload for phase in self.chain if phase.upload is not None), None)
 
     @property
@@ -201,27 +187,26 @@ class LocalProblem:
 
     @property
     def extras(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return the arrays that the client program sends in addition to the delta. Each array's name maps to its kind
-        (its name in the record of traffic) and its shape."""
+        """Return the kind (:attr:`Send.kind`) and the shape of each array that the client program sends besides the
+        delta."""
         sends = {} if self.program is None else self.program.sends
         return {name: (send.kind, send.shape) for name, send in sends.items() if name != DELTA}
 
     @property
     def extra_numbers(self) -> int:
-        """Return how many numbers a hospital sends in addition to its vectors of model parameters."""
+        """Return how many numbers a hospital sends besides its vectors of model parameters."""
         sent = self.sent
         return 0 if sent is None else sent.extra_numbers + sum(math.prod(shape) for _, shape in self.extras.values())
 
     @property
     def keeps(self) -> bool:
-        """Whether a hospital stores parameters, optimiser state or a program's arrays, in this problem or in one that
-        follows it."""
+        """Whether a hospital stores anything, in this problem or in one that follows."""
         keeps = self.program is not None and bool(self.program.keeps)
         return keeps or any(phase.training.keep or phase.training.carry for phase in self.chain)
 
     def entries(self, ids: Ids) -> Ids:
-        """Return the hospital of each of the problem's H entries, ``[H]``. These are the cohort ``ids`` or, if
-        hospitals train on groups of their rows, the hospital of each group."""
+        """Return the cohort ``ids`` or, if hospitals train on groups of their rows, the hospital of each group,
+        ``[H]``."""
         return ids if self.groups is None else self.groups.hospital
 
 
@@ -230,24 +215,22 @@ class Update:
     """What the server receives after local training."""
 
     ids: Ids
-    """The ids of the hospitals that trained, ``[H]``, ascending. If hospitals train on groups of their rows, an id
-    occurs once for each group."""
+    """The ids of the hospitals that trained, ``[H]``, ascending; with groups of rows, an id occurs once for each
+    group."""
     sums: Floats
     """The weighted sums of hospitals' deltas or parameters, ``[G, P]``; zeros if nothing was sent."""
     deltas: Floats | None = None
     """Each hospital's delta, ``[H, P]``; None unless the upload requires ``single`` deltas."""
     losses: Floats | None = None
-    """The mean training loss of each hospital, or of each of its groups of rows, before training, ``[H]``. None unless
-    the upload or the selection requires it."""
+    """The mean training loss of each hospital, or group of rows, before training, ``[H]``. None unless the upload or
+    the selection requires it."""
     numbers: Floats | None = None
-    """The weighted sums of all numbers that hospitals sent in addition to their deltas, in one vector ``[E]``; None if
-    there are no such numbers."""
+    """The weighted sums of all numbers that hospitals sent besides their deltas, ``[E]``; None: there are none."""
     problem: LocalProblem | None = None
     """The problem that hospitals minimised."""
 
     def extra(self, name: str) -> Floats:
-        """Return the weighted sum over hospitals of the array ``name`` that the client program sent in addition to the
-        delta."""
+        """Return the weighted sum over hospitals of the array ``name`` that the client program sent."""
         if self.numbers is None or self.problem is None:
             raise TypeError(f"the update has no '{name}'")
         first = 0

@@ -1,17 +1,14 @@
 """Client programs: computations at hospitals with declared inputs, memory and outputs.
 
-A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. The strategy's
-other methods may send calls with ``view.call``. A :class:`Call` sends a :class:`Program` and some arrays to some
-hospitals. Each hospital runs the program on its own rows and its own memory. The server receives :class:`Answers`. A
-program declares in advance, by name, what leaves a hospital (:class:`Send`) and what stays there (:class:`Keep`). The
-engine can therefore add, mask and count what leaves.
+A strategy's round (:meth:`raysim.strategies.base.Strategy.round`) yields calls; its other methods may send calls with
+``view.call``. A :class:`Call` sends a :class:`Program` and arrays to hospitals. Each hospital runs the program on its
+own rows and memory, and the server receives :class:`Answers`. A program declares by name what leaves a hospital
+(:class:`Send`) and what stays there (:class:`Keep`), so that the engine can add, mask and count what leaves.
 
-- Numbers are added as whole multiples of a grid step. Sums are therefore the same, bit for bit, however hospitals are
-  distributed over machines.
-- Within a round a hospital's memory changes from call to call. If a hospital's answer to a call is lost, the hospital's
-  memory stays as it was before this call.
-- Random numbers depend only on the seed, the program's name, a purpose, the round, the turn (:attr:`Context.turn`) and
-  the hospital.
+- Numbers are added as whole multiples of a grid step, so sums do not depend on how hospitals are distributed over
+  machines.
+- If a hospital's answer to a call is lost, its memory stays as it was before this call.
+- Random numbers depend only on the seed, program name, purpose, round, turn (:attr:`Context.turn`) and hospital.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``F`` features, ``P``
 scalars of a model, ``G`` groups of hospitals.
@@ -33,23 +30,21 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest change that one row, one patient or one hospital (the ``unit``) can make to a sum. A contribution
-    with a larger norm than the bound is scaled down to the bound.
+    """The largest change that one row, patient or hospital (the ``unit``) can make to a sum; larger contributions are
+    scaled down.
 
-    A contribution that is not finite counts as 0. A privacy guarantee relies on the bound: hospitals add noise in
-    proportion to the 2-norm ``l2``. A row's contribution may depend only on this row and on received values. A
-    hospital's contribution may depend only on its own rows and on received values.
+    A contribution that is not finite counts as 0. A privacy guarantee relies on the bound: noise is in proportion to
+    the 2-norm ``l2``. A contribution may depend only on its own row or rows and on received values.
     """
 
     unit: Literal["row", "patient", "hospital"]
-    """Whose contribution is bounded: each row's, each patient's or each hospital's. Rows and patients can be bounded
-    only for arrays that are sent ``by`` row; a patient's rows are added up first. Under a privacy guarantee for
-    patients, a bound for rows becomes a bound for patients."""
+    """Whose contribution is bounded. Rows and patients can be bounded only for arrays sent ``by`` row; a patient's rows
+    are added up first. Under a privacy guarantee for patients, a bound for rows becomes a bound for patients."""
     l2: float
     """The largest 2-norm of the contribution of one row, patient or hospital."""
     l1: float | None = None
-    """The largest 1-norm of the contribution of one row or patient, for Laplace noise on arrays sent ``each``. None:
-    Laplace noise on such an array is refused."""
+    """The largest 1-norm of the contribution of one row or patient, required for Laplace noise on arrays sent
+    ``each``."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +60,9 @@ class Send:
     """What the server receives: the sum over hospitals (``summed``), or each hospital's array (``each``)."""
     by: Literal["hospital", "row"] = "hospital"
     """Who adds up the n rows. With ``hospital`` the program does it. With ``row`` the program returns each row's
-    contribution, ``[n, *shape]``. The hospital rounds these contributions to multiples of ``2^-bits`` and adds them, so
-    that pooled rows and hospitals have the same sum to the last bit. An array sent ``each`` by row is a statistic of
-    the hospital: with ``privacy.statistics`` the hospital adds noise to it."""
+    contribution, ``[n, *shape]``, and the engine adds them, so that pooled rows and hospitals have the same sum to the
+    last bit. An array sent ``each`` by row is a statistic to which the hospital adds noise with
+    ``privacy.statistics``."""
     groups: int = 1
     """The number of separate sums. A hospital's array is added to only one of them, whose index is
     :attr:`Reply.group`."""
@@ -75,13 +70,11 @@ class Send:
     """Numbers are rounded to multiples of ``2^-bits`` before they are added; counts need 0 bits."""
     largest: float | None = None
     """A strict upper limit of the magnitude of every number in an array without ``bound``, or in each row's
-    contribution if ``by`` is ``row``. An array with a larger number is an error. None: numbers in a sum must be so
-    small that it cannot overflow, and arrays sent ``each`` have no limit."""
+    contribution if ``by`` is ``row``; larger numbers are an error. None: only overflow of a sum is an error."""
     bound: Bound | None = None
     """The largest change of the sum by one row, patient or hospital; None: the change is not bounded."""
     joint: str = ""
-    """Arrays with the same ``joint`` name share one bound and are scaled down to it together, as one vector. An empty
-    name means that the array is scaled down alone."""
+    """Arrays with the same ``joint`` name share one bound and are scaled down together, as one vector; empty: alone."""
     undefined: bool = False
     """Whether an array that is sent ``each`` may contain NaN, for values that are undefined at a hospital."""
 
@@ -128,17 +121,21 @@ class Trained(NamedTuple):
 
 
 class LocalModel(Protocol):
-    """The run's model with the training rows of one hospital. In all methods, ``theta [P]`` are the model's parameters,
-    and ``rows`` are indices of rows (None: all rows)."""
+    """The run's model with the training rows of one hospital.
+
+    In all methods, ``theta [P]`` are the model's parameters, and ``rows`` are indices of rows (None: all rows).
+    """
 
     @property
     def parameters(self) -> Mapping[str, slice]:
-        """Where each tensor of the model is in the parameter vector ``[P]``: a slice, by the tensor's name."""
+        """The slice of each tensor in the parameter vector ``[P]``, by name."""
 
     @property
     def trained(self) -> int:
-        """The number of parameters with a gradient; they come first in the parameter vector ``[P]``. The others are
-        statistics that the model measures during training."""
+        """The number of parameters with a gradient, which come first in ``[P]``.
+
+        The others are statistics measured during training.
+        """
 
     @property
     def batch_size(self) -> int:
@@ -165,17 +162,16 @@ class LocalModel(Protocol):
     def gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         """Return the gradient ``[P]`` of the training objective on these rows as one batch, weight decay included.
 
-        The entries for statistics that the model measures during training are 0. For an empty batch all entries are 0.
+        It is 0 for statistics measured during training, and for an empty batch.
         """
 
     def rows_gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         """Return the gradient of each row's loss, ``[n, P]``, without weight decay."""
 
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
-        """Yield the row indices of each mini-batch, ``size`` rows at a time, in ``epochs`` passes over the training
-        rows. None means the configured value.
+        """Yield the row indices of mini-batches of ``size`` rows, in ``epochs`` passes (None: the configured values).
 
-        In a round's first call these are the batches that federated averaging would use in that round.
+        In a round's first call these are the batches of federated averaging.
         """
 
     def train(
@@ -200,8 +196,10 @@ class Context(Protocol):
 
     @property
     def rows(self) -> Rows:
-        """The hospital's training rows. Under a privacy guarantee for patients, only a limited number of each patient's
-        rows is included."""
+        """The hospital's training rows.
+
+        Under a privacy guarantee for patients, each patient has a limited number of rows.
+        """
 
     @property
     def validation(self) -> Rows:
@@ -209,7 +207,7 @@ class Context(Protocol):
 
     @property
     def model(self) -> LocalModel:
-        """The run's model, which trains on and is evaluated on the hospital's training rows."""
+        """The run's model with the hospital's training rows."""
 
     @property
     def memory(self) -> Mapping[str, Array]:
@@ -217,8 +215,11 @@ class Context(Protocol):
 
     @property
     def received(self) -> Mapping[str, Array]:
-        """The arrays that the call sent, by name. The name ``models`` means models ``[M, P]`` of the server. In these
-        models, parameters that never leave the hospital (:meth:`Strategy.private`) have the hospital's own values."""
+        """The arrays that the call sent, by name.
+
+        In ``models [M, P]`` of the server, parameters that never leave the hospital (:meth:`Strategy.private`) have the
+        hospital's own values.
+        """
 
     @property
     def hospital(self) -> int:
@@ -233,18 +234,13 @@ class Context(Protocol):
         """How many calls of programs with this program's name were made earlier in this round."""
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
-        """Return a random stream. It depends on the hospital, program, round, turn (:attr:`turn`), ``purpose`` and
-        ``key``.
-
-        An empty ``purpose`` means the program's main stream.
-        """
+        """Return the random stream of this hospital, program, round, :attr:`turn`, ``purpose`` and ``key``."""
 
     def cache(self, name: str, make: Callable[[], Array], of: bytes = b"") -> Array:
-        """Return the result of ``make()``. As long as memory suffices, it is computed only once per process.
-        Checkpoints do not contain it.
+        """Return the result of ``make()``, which is computed only once per process as long as memory suffices.
 
-        ``name`` and ``of`` identify the result. Apart from the hospital's rows, the result must depend on nothing else.
-        Only the last result of each ``name`` is stored: a call with a different ``of`` replaces it.
+        Apart from the hospital's rows, the result must depend on nothing but ``name`` and ``of``. Only the last result
+        of each ``name`` is stored: a call with a different ``of`` replaces it. Checkpoints do not contain it.
         """
 
 
@@ -253,9 +249,9 @@ class Reply:
     """The result of a program at one hospital: what it sends and what it stores."""
 
     sent: Mapping[str, Any]
-    """What leaves the hospital: all arrays that :attr:`Program.sends` declares, by name."""
+    """All arrays that :attr:`Program.sends` declares, by name."""
     memory: Mapping[str, Any] = field(default_factory=dict)
-    """The arrays that the hospital stores, by name. Stored arrays with other names do not change."""
+    """The arrays that the hospital stores, by name; other stored arrays do not change."""
     group: int = 0
     """The index of the sum to which the hospital's arrays are added; 0 if there is only one sum."""
 
@@ -273,12 +269,13 @@ class Added:
 
 
 class Program:
-    """A computation at hospitals. Derive from this class, make it a frozen dataclass of plain values and arrays, and
-    define ``sends`` and ``run``. The class must be importable on every machine that simulates hospitals."""
+    """A computation at hospitals: a frozen dataclass of plain values and arrays that defines ``sends`` and ``run``.
+
+    The class must be importable on every machine that simulates hospitals.
+    """
 
     name: str = ""
-    """The program's name. It is part of the key of the program's random streams, and :attr:`Context.turn` counts the
-    calls of programs with the same name."""
+    """The program's name, by which random streams and :attr:`Context.turn` distinguish programs."""
 
     @property
     def sends(self) -> Mapping[str, Send]:
@@ -292,42 +289,41 @@ class Program:
 
     @property
     def carries(self) -> int | Ids:
-        """The number of scalars that each hospital receives in the program's fields. It is one number for all
-        hospitals, or an array ``[N]``.
+        """The number of scalars that each hospital receives in the program's fields: one number, or an array ``[N]``.
 
-        Only values that the server has computed count. Configured values do not count, and arrays in
-        :attr:`Call.received` are counted separately.
+        Only values that the server has computed count. Arrays in :attr:`Call.received` are counted separately.
         """
         return 0
 
     @property
     def validates(self) -> bool:
-        """Whether the program also reads the hospital's validation rows (:attr:`Context.validation`). Such a program
-        sends nothing, because a privacy guarantee for training rows does not cover validation rows."""
+        """Whether the program also reads validation rows (:attr:`Context.validation`).
+
+        Such a program sends nothing, because a privacy guarantee for training rows does not cover them.
+        """
         return False
 
     @property
     def remembers(self) -> bool:
-        """Whether a hospital stores new values. If not, the program only reads what the hospital has stored under the
-        names in ``keeps``."""
+        """Whether a hospital stores new values. If not, the program only reads the stored arrays in ``keeps``."""
         return bool(self.keeps)
 
     def run(self, at: Context) -> Reply:
-        """Return one hospital's reply. ``at`` has the data and functions that are available at the hospital. The reply
-        must depend on nothing else."""
+        """Return one hospital's reply, which must depend on nothing but ``at`` and the program's fields."""
         raise NotImplementedError
 
     def run_many(self, contexts: Sequence[Context]) -> Sequence[Reply]:
-        """Run the program for several hospitals at once. Override this method if one joint computation is faster. The
-        replies must equal those of :meth:`run`, bit for bit, however hospitals are grouped."""
+        """Run the program for several hospitals at once.
+
+        Override it if one joint computation is faster. Replies must equal those of :meth:`run`, bit for bit.
+        """
         return [self.run(at) for at in contexts]
 
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
         """Return the sums of what several hospitals send, and the arrays that each hospital stores.
 
-        Override this method if the sums are faster to compute than each reply. The engine calls it only if no step of
-        the round masks or clips the contributions of single hospitals. The result must equal the sum of the replies of
-        :meth:`run`, bit for bit.
+        Override this method if the sums are faster to compute than each reply. They must equal the sums of the replies
+        of :meth:`run`, bit for bit. It is not called if single contributions are masked or clipped.
         """
         raise NotImplementedError
 
@@ -341,11 +337,9 @@ class Call:
     received: Mapping[str, Any]
     """The arrays that every hospital receives, by name."""
     ids: Ids
-    """The ids of the hospitals that are called, ascending; or ``[POOLED]``, a pseudo-hospital that has the rows of all
-    hospitals."""
+    """The ids of the hospitals that are called, ascending; or ``[POOLED]``."""
     each_of: Mapping[str, Any] = field(default_factory=dict)
-    """Arrays ``[H, ...]`` by name, with one row for each hospital. A hospital receives only its own row of each
-    array."""
+    """Arrays ``[H, ...]`` by name, of which each hospital receives only its own row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,21 +358,20 @@ class Answers:
 
 
 Caller: TypeAlias = Callable[[Call], Answers]
-"""A function that sends a call to hospitals apart from the calls that a round yields: before training, to select
-hospitals, or to find out which model each uses. The program of such a call must send all arrays ``each`` and store
-nothing. Hospitals without training rows can be called, too."""
+"""A function that sends a call apart from those that a round yields. Its program must send all arrays ``each`` and
+store nothing. Hospitals without training rows can be called, too."""
 
 
 class TrainLocally:
     """The built-in call: the configured local training.
 
-    :meth:`Strategy.select` returns the hospitals, and :meth:`Strategy.problem` returns what they minimise. The answer
-    is an :class:`Update`, or None if no hospital could take part.
+    The hospitals are those of :meth:`Strategy.select`, with the objective of :meth:`Strategy.problem`. The answer is an
+    :class:`Update`, or None if no hospital could take part.
     """
 
 
 Calls: TypeAlias = "Generator[Call | TrainLocally, Any, Any]"
-"""The type of a strategy's round: a generator that yields calls, receives :class:`Answers` (an ``Update | None`` for
+"""A strategy's round: a generator that yields calls, receives :class:`Answers` (``Update | None`` for
 :class:`TrainLocally`), and returns the next state."""
 
 Answer: TypeAlias = "Answers | Update | None"

@@ -1,7 +1,7 @@
 """Client programs that send statistics of hospitals' training rows, and the rules that divide rows into groups.
 
-The server receives each hospital's statistics individually. If ``view.noisy(kind)`` is true for this kind of statistic,
-a program sends bounded sums over rows instead of the exact statistic, and the hospital adds noise to these sums.
+The server receives each hospital's statistics individually. If ``view.noisy(kind)``, a program sends bounded sums over
+rows in place of the exact statistic, and the hospital adds noise.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``M`` models, ``G``
 groups of rows.
@@ -22,12 +22,11 @@ from raysim.strategies.view import FederationView
 
 
 class Division(Protocol):
-    """A rule that divides the rows of every hospital into groups by their features. The groups are clusters of
-    patients.
+    """A rule that divides the rows of every hospital into groups (clusters of patients) by their features.
 
-    The rule is sent to the hospitals, so it should be small, with only plain values and arrays as fields. The group of
-    a row depends only on that row and its hospital. The rule may have an attribute ``scalars``, the number of scalars
-    that each hospital receives with the rule: one number for all hospitals, or an array ``[N]``.
+    The rule is sent to hospitals, so its fields should be few plain values and arrays. The group of a row depends only
+    on that row and its hospital. The rule may have an attribute ``scalars``: the number of scalars that each hospital
+    receives with it, or an array ``[N]`` of such numbers.
     """
 
     @property
@@ -35,24 +34,23 @@ class Division(Protocol):
         """The number of groups."""
 
     def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
-        """Return the group of each of ``n`` rows of a hospital, from 0 to ``count - 1``. ``X [n, F]`` are the rows'
-        features, and ``observed [n, D]`` tells which of their D values were recorded; see
-        :class:`raysim.strategies.programs.Rows`."""
+        """Return the group of each of ``n`` rows of a hospital, from 0 to ``count - 1``.
+
+        ``X [n, F]`` and ``observed [n, D]`` are as in :class:`raysim.strategies.programs.Rows`.
+        """
 
 
 class Newcomers:
     """A rule that assigns one of the server's models to a hospital that did not train, based on the hospital's rows.
 
-    Derive from it, and make it a dataclass. It is stored like a strategy's state, so its fields are plain values,
-    arrays, and dataclasses of these.
+    Make it a dataclass whose fields are plain values, arrays, and dataclasses of these.
     """
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
         """Return the index of the server's model for a hospital, or None if the choice requires more labels.
 
-        ``X [n, F]`` are the features of the hospital's rows, and ``observed [n, D]`` tells which of their D values were
-        recorded; see :class:`raysim.strategies.programs.Rows`. ``labels [k]`` are the labels of k of the rows;
-        which rows these are is not given. ``k`` may be 0.
+        ``X [n, F]`` and ``observed [n, D]`` are as in :class:`raysim.strategies.programs.Rows`. ``labels [k]`` are the
+        labels of k of the rows (which ones is unknown); ``k`` may be 0.
         """
         raise NotImplementedError
 
@@ -78,14 +76,13 @@ class Statistic(Program):
         return Reply({self.name: self.value(at)})
 
     def value(self, at: Context) -> Floats:
-        """Return what the hospital sends. If the declaration says that rows are added up (``by="row"``), return each
-        row's contribution."""
+        """Return what the hospital sends or, if it is sent ``by="row"``, each row's contribution."""
         raise NotImplementedError
 
 
 class Counts(Statistic):
-    """The number of a hospital's rows in each bin, for one or more divisions of all rows into bins. The array is
-    ``[divisions, bins]``."""
+    """The number of a hospital's rows in each bin, for one or more divisions of rows into bins, ``[divisions,
+    bins]``."""
 
     noisy: bool
     """Whether hospitals add noise to the counts."""
@@ -112,8 +109,10 @@ class Counts(Statistic):
 
 
 def row_sums(shape: tuple[int, ...], kind: str, most: float) -> Send:
-    """Return the declaration of an array that is a sum over a hospital's rows and is sent with noise. Each row
-    contributes numbers between -1 and 1. ``most`` is the largest possible number of them that are not 0."""
+    """Return the declaration of a sum over a hospital's rows that is sent with noise.
+
+    Each row contributes numbers between -1 and 1, of which at most ``most`` are not 0.
+    """
     return Send(shape, kind, how="each", by="row", bound=Bound("row", math.sqrt(most), float(most)))
 
 
@@ -126,7 +125,7 @@ def statistics_of(
 ) -> Floats:
     """Return the statistic that ``program`` computes at each of H hospitals, ``[H, ...]``.
 
-    ``ids`` are the hospitals (None: all). The server sends them the ``models [M, P]`` and the arrays ``received``.
+    The server sends the ``models [M, P]`` and the arrays ``received`` to the hospitals ``ids`` (None: all).
     """
     sent = received if models is None else {"models": models, **received}
     answers = view.call(Call(program, sent, view.everyone if ids is None else ids))
@@ -138,8 +137,7 @@ LARGEST_LOSS = 8.0
 
 
 def losses_of(at: Context) -> Floats:
-    """Return the loss of each training row under each model that the hospital received. The array is ``[M, n]`` for M
-    models and n rows."""
+    """Return the loss of each training row under each model that the hospital received, ``[M, n]``."""
     return np.stack([at.model.losses(theta) for theta in at.received["models"]])
 
 
@@ -147,8 +145,8 @@ def losses_of(at: Context) -> Floats:
 class MeanLoss(Statistic):
     """A hospital's mean training loss under each model that it received; NaN if the hospital has no rows.
 
-    If ``noisy``, the program sends the sum of the rows' losses under each model, and the number of rows. Each row's
-    loss is then limited to :data:`LARGEST_LOSS` and divided by this limit.
+    If ``noisy``: the sum of the rows' losses under each model, limited to :data:`LARGEST_LOSS` and divided by it, and
+    the number of rows.
     """
 
     models: int
@@ -170,20 +168,17 @@ class MeanLoss(Statistic):
 
 
 def mean_losses(view: FederationView, models: Floats, ids: Ids) -> Floats:
-    """Return the mean training loss of each of M models at each of H hospitals, ``[H, M]``.
-
-    ``models [M, P]`` are the models, and ``ids [H]`` the hospitals.
-    """
+    """Return the mean training loss of each of ``models [M, P]`` at each of the hospitals ``ids [H]``, ``[H, M]``."""
     noisy = view.noisy(MeanLoss.name)
     sent = statistics_of(view, MeanLoss(len(models), noisy), ids, models)
     return means_of(sent) if noisy else sent
 
 
 def means_of(sums: Floats) -> Floats:
-    """Return the mean loss of each of M models at each of H hospitals, ``[H, M]``, from noisy sums.
+    """Return the mean loss of each of M models at each of H hospitals, ``[H, M]``, from noisy ``sums [H, M + 1]``.
 
-    ``sums`` is an array ``[H, M + 1]``. Its last column is the noisy number of rows; values below 1 are replaced by 1.
-    Means are limited to the range from 0 to :data:`LARGEST_LOSS`.
+    The last column of ``sums`` is the noisy number of rows. Means are limited to the range from 0 to
+    :data:`LARGEST_LOSS`.
     """
     return np.asarray(LARGEST_LOSS * np.clip(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), 0.0, 1.0))
 
@@ -222,7 +217,6 @@ class GroupSizes(Counts):
 
 
 def group_sizes(view: FederationView, division: Division) -> Ids:
-    """Return each hospital's number of training rows in each group of a division: ``[N, G]`` for N hospitals and G
-    groups."""
+    """Return each hospital's number of training rows in each group of a division, ``[N, G]``."""
     sizes = statistics_of(view, GroupSizes(division, view.noisy(GroupSizes.name)))[:, 0]
     return np.maximum(sizes, 0.0).astype(np.int64)

@@ -1,5 +1,4 @@
-"""The information about hospitals' updates that the server needs. It decides whether a strategy can have a privacy
-guarantee."""
+"""The information about hospitals' updates that the server needs, on which privacy guarantees depend."""
 
 from __future__ import annotations
 
@@ -21,29 +20,24 @@ class Needs:
 
     kind: Literal["sums", "clusters", "programs", "refused"] = "sums"
     why: str = ""
-    """The reason why the strategy cannot have a privacy guarantee for patients, or, if ``kind`` is ``refused``, why it
-    can have none at all.
-
-    It completes the sentence "the strategy ...".
+    """Why the strategy cannot have a privacy guarantee for patients or, if ``kind`` is ``refused``, any guarantee. It
+    completes the sentence "the strategy ...".
     """
     own_steps: bool = False
-    """Whether noise in each hospital's own training steps can give a privacy guarantee although the server needs more
-    than sums."""
+    """Whether noise in hospitals' own training steps can give a privacy guarantee although the server needs more than
+    sums."""
 
     by: Literal["row", "hospital"] | None = None
-    """Whose contributions the bounds of all client programs limit: each row's or each hospital's. None: this is not
-    known in advance."""
+    """Whose contributions the bounds of all client programs limit; None: not known in advance."""
 
     @staticmethod
     def more(why: str, *, own_steps: bool = False) -> Needs:
-        """Return the :class:`Needs` of a strategy whose server needs more than sums of updates. ``why`` says why
-        sums cannot give it a privacy guarantee; it completes the sentence "the strategy ..."."""
+        """Return the needs of a strategy whose server needs more than sums of updates. ``why`` is as in the class."""
         return Needs("refused", why, own_steps)
 
     @staticmethod
     def of_hospitals(why: str) -> Needs:
-        """Return the :class:`Needs` of a strategy whose sums can have a privacy guarantee for hospitals, but not for
-        patients. ``why`` says why patients can have none; it completes the sentence "the strategy ..."."""
+        """Return the needs of a strategy that can have a privacy guarantee for hospitals, but not for patients."""
         return Needs("sums", why)
 
 

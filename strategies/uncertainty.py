@@ -12,11 +12,7 @@ Effect: TypeAlias = Literal["odds ratio", "rate ratio", "difference"]
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """Standard errors and confidence intervals of the global model's P parameters, in the order of the parameter
-    vector.
-
-    Undefined values are NaN.
-    """
+    """Standard errors and confidence intervals of the global model's P parameters. Undefined values are NaN."""
 
     se: Floats
     """The standard error of each parameter from the likelihood, ``[P]``."""

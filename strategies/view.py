@@ -1,5 +1,4 @@
-"""The arguments of a strategy's methods: the server's view of the federation, the selection, and the strategy's own
-state.
+"""The arguments of a strategy's methods: the server's view of the federation, the selection, and the state.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server.
 """
@@ -37,8 +36,7 @@ class Training:
     noisy: bool = False
     """Whether a privacy guarantee is configured, so that sums have noise."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
-    """A function without arguments that returns the attributes of all rows' patients by name, each with one value per
-    row, ``[n]``."""
+    """A function that returns the attributes of all rows' patients by name, each with one value per row, ``[n]``."""
     trees: TreeTask | None = None
     """The label, columns and settings for which trees are grown; None if the model is not boosted trees."""
     ranges: tuple[tuple[float, float] | None, ...] = ()
@@ -56,12 +54,10 @@ class Draw:
     rng: np.random.Generator
     """The random generator for this sample."""
     memory: Any
-    """What the selection remembers of earlier rounds: the last result of :meth:`Selection.observe`, or of
-    :meth:`Selection.setup` before the first round."""
+    """The last result of :meth:`Selection.observe`, or of :meth:`Selection.setup` before the first round."""
     losses: Callable[[Ids], Floats]
-    """A function that calls candidates, given by their ``ids``, and returns their losses, ``[len(ids)]``.
-
-    A loss is the mean training loss under the model from which the candidate would start.
+    """A function that calls candidates, given by their ids, and returns their mean training losses, ``[len(ids)]``,
+    under the models from which they would start.
     """
 
 
@@ -72,19 +68,20 @@ class Selection(Settings):
     """Whether participants also send their mean training loss under the model that they received."""
 
     def check_training(self, training: Training) -> None:
-        """Raise ``ValueError`` if the selection cannot be used with these training settings. See
-        :meth:`Strategy.check_training`."""
+        """Raise ``ValueError`` if the selection cannot be used with these training settings."""
 
     def setup(self, view: FederationView) -> Any:
-        """Return the selection's memory before the first round. It must consist of plain values and arrays. The method
-        may call hospitals."""
+        """Return the selection's memory before the first round: plain values and arrays.
+
+        The method may call hospitals.
+        """
         return None
 
     def rate(self) -> float | None:
-        """Return the probability with which each candidate is sampled, independently of the others (Poisson sampling).
-        For other kinds of sampling, return None.
+        """Return the probability with which each candidate is sampled independently (Poisson sampling); None for other
+        sampling.
 
-        Privacy guarantees for hospitals depend on this probability.
+        Privacy guarantees for hospitals depend on it.
         """
         return None
 
@@ -93,22 +90,18 @@ class Selection(Settings):
         raise NotImplementedError
 
     def observe(self, memory: Any, update: Update) -> Any:
-        """Return the selection's memory after a round. ``memory`` is the one before, and ``update`` is what the server
-        received."""
+        """Return the selection's memory after a round, from the ``memory`` before."""
         return memory
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise that a privacy guarantee adds to sums from client programs. It hides single rows, patients or
-    hospitals."""
+    """The noise that a privacy guarantee adds to sums from client programs."""
 
     clip: float
-    """``privacy.clip``: the bound that strategies should declare for their programs' sums. A strategy may declare a
-    smaller bound."""
+    """``privacy.clip``: the bound that strategies should declare for their programs' sums, or a smaller one."""
     multiplier: float
-    """The standard deviation of the noise on each number of a sum, as a multiple of the bound that the program
-    declares."""
+    """The standard deviation of the noise on each number of a sum, as a multiple of the declared bound."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +115,7 @@ class FederationView:
     classes: int
     """The number of classes of the label; 0 if the label is a number."""
     initial: Floats
-    """The initial parameters, which are the same for all hospitals, ``[P]``."""
+    """The initial parameters, ``[P]``."""
     local_epochs: int
     """The configured number of local epochs."""
     learning_rate: float
@@ -130,27 +123,24 @@ class FederationView:
     selection: Selection
     """The configured selection."""
     memory: Any
-    """What the selection remembers of earlier rounds; see :attr:`Draw.memory`."""
+    """The selection's memory; see :attr:`Draw.memory`."""
     rng: Callable[..., np.random.Generator]
-    """A function ``rng(purpose, *key)`` that returns a random generator. The generator is determined by the run's seed,
-    the purpose and the key."""
+    """A function ``rng(purpose, *key)`` that returns the random generator of the run's seed, the purpose and the
+    key."""
     call: Caller
-    """A function that sends a call of a program to hospitals and returns their :class:`Answers`; see :data:`Caller`."""
+    """A function that sends a call to hospitals; see :data:`Caller`."""
     columns: int = 0
     """D, the number of features that are values. They come first; the other features flag missing values."""
     noisy: Callable[[str], bool] = lambda kind: False
-    """A function that tells, for the name of a kind of statistics, whether hospitals add noise to it
-    (``privacy.statistics``).
-
-    Programs must then send the statistics ``each`` and ``by`` row, with a bound.
+    """A function that tells whether hospitals add noise to a kind of statistics (``privacy.statistics``). Programs must
+    then send the statistics ``each`` and ``by`` row, with a bound.
     """
     parameters: Mapping[str, slice] = field(default_factory=dict)
     """The slice of each tensor in the model's parameters, by name and in order."""
     measured: frozenset[str] = frozenset()
-    """The names of the tensors that have no gradient because they are measured in training, such as running
-    statistics."""
+    """The names of the tensors without a gradient, which are measured in training, such as running statistics."""
     available: Mask | None = None
-    """Whether each hospital can be sampled now, ``[N]``; None: all hospitals are always available."""
+    """Whether each hospital can be sampled now, ``[N]``; None: all can."""
     staleness: Ids | None = None
     """How often the global model has changed since each hospital received it, ``[N]``; 0 for hospitals that are not in
     the cohort. None for synchronous rounds."""
@@ -165,9 +155,8 @@ class FederationView:
     link: str = "identity"
     """The link of the model; see :attr:`Training.link`."""
     hides: bool = False
-    """Whether the server may learn only sums over all hospitals. Arrays that programs send ``summed`` then arrive only
-    as their sum, and arrays sent ``each`` are refused. A choice that depends on one hospital is then made at the
-    hospital, in a program (:attr:`LocalProblem.program`)."""
+    """Whether the server may learn only sums over all hospitals. Arrays sent ``each`` are then refused. A choice that
+    depends on one hospital must be made at the hospital, in a program (:attr:`LocalProblem.program`)."""
     optimizer: str = "sgd"
     """The configured optimiser's name."""
     momentum: float = 0.0
@@ -182,10 +171,9 @@ class FederationView:
     """The declared smallest and largest value of each feature, ``[F]``; None for a feature that is scaled or has no
     declared limits."""
     stop: Stop | None = None
-    """The rule of early stopping (``training.stop``); None: no early stopping."""
+    """``training.stop``; None: no early stopping."""
     checked: Mask | None = None
-    """Whether each hospital has validation rows, ``[N]``; None without early stopping. After each round, a hospital
-    with validation rows receives what it needs to evaluate the current model (:meth:`Strategy.news`)."""
+    """Whether each hospital has validation rows, ``[N]``; None without early stopping."""
     least_members: int = 1
     """The minimum number of hospitals with training rows in a cluster; strategies merge smaller clusters."""
 
@@ -215,8 +203,7 @@ class FederationView:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A strategy's state between rounds: the server's models, and which hospital belongs to which cluster. Strategies
-    with more state derive from this class."""
+    """A strategy's state between rounds. Strategies with more state derive from this class."""
 
     models: Floats
     """The server's models ``[M, P]``, with the global model in row 0."""

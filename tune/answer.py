@@ -1,4 +1,4 @@
-"""The findings of a sweep as text: sentences for the page and the terminal, and the block that the command prints."""
+"""The findings of a sweep as text for the page and the terminal."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ if TYPE_CHECKING:
 
 LARGE = 0.5
 """The summary warns if an objective of the recommended trial is worse on test than on validation rows by more than this
-share of the objective's range over all trials."""
+share of its range over all trials."""
 
 Tested = Mapping[str, tuple[float, float]]
-"""The mean and the standard deviation over seeds of each metric on test rows, by the metric's name."""
+"""The mean and the standard deviation over seeds of each metric on test rows."""
 
 
 def falls(choice: Choice, tested: Tested | None) -> list[str]:
-    """Return a warning for each objective in which the recommended trial is far worse on test than on validation rows.
-
-    "Far" means by more than half the range of the objective over all completed trials. Which trial looks best then
-    depends on which rows are validation rows.
+    """Return a warning for each objective in which the recommended trial is far worse on test than on validation rows
+    (:data:`LARGE`).
     """
     if choice.recommended is None or not tested:
         return []
@@ -52,7 +50,7 @@ def block(
     """Build the summary that the terminal shows at the end of the sweep ``name``.
 
     ``summary`` is the content of ``summary.json``, ``seconds`` the duration as text, and ``folder`` and ``report`` are
-    the paths to print. ``ended`` says whether all trials have ended.
+    paths. ``ended`` says whether all trials have ended.
     """
     tested = None if choice.recommended is None else tested_figures(summary["recommended"]["test"])
     sentences = [*([summary["warning"]] if summary["warning"] else []), *at_the_edge(choice), *falls(choice, tested)]
@@ -109,11 +107,6 @@ def table(choice: Choice, tested: Tested) -> Table:
 
 
 def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
-    """Return one row of text per objective.
-
-    A row has the recommended trial's value on validation rows, its value on test rows, and the best trial of the Pareto
-    set.
-    """
     if choice.recommended is None or choice.knee is None:
         return []
     rows = []
@@ -126,9 +119,8 @@ def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
 
 
 def tested_figures(tree: Mapping[str, Mapping[str, float | None]] | None) -> dict[str, tuple[float, float]] | None:
-    """Return the mean of each metric on test rows, and its standard deviation over seeds, from ``tree``.
-
-    ``tree`` is the part of ``summary.json`` with these metrics. Return None if it is empty.
+    """Return the mean and standard deviation over seeds of each metric on test rows; None if ``tree``, their part of
+    ``summary.json``, is empty.
     """
     if not tree:
         return None

@@ -32,7 +32,7 @@ LABELS = {
     "bytes_up": "bytes sent by hospitals",
     "bytes_down": "bytes sent to hospitals",
 }
-"""The names of objectives in charts and sentences, where they differ from the names in files."""
+"""Names of objectives in charts and sentences, where they differ from those in files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,25 +41,22 @@ class Choice:
 
     sweep: Sweep
     trials: tuple[Finished, ...]
-    """The completed trials, ``[n]``."""
     values: Floats
-    """The objectives of the completed trials, ``[n, d]``; NaN if undefined."""
+    """The objectives, ``[n, d]``; NaN if undefined."""
     front: NDArray[np.bool_]
-    """Which completed trials are in the Pareto set, ``[n]``."""
+    """Which trials are in the Pareto set, ``[n]``."""
     crowding: Floats
-    """The crowding distance of each trial, ``[n]``: how far its neighbours in the Pareto set are apart. NaN outside the
-    Pareto set."""
+    """The crowding distance of each trial (:func:`raysim.tune.pareto.crowding`), ``[n]``; NaN outside the Pareto
+    set."""
     reference: tuple[float, ...]
     """The point from which the hypervolume is measured: a value of each objective, ``[d]``."""
     hypervolume: float
-    """The volume between the Pareto set and ``reference``; 0 without completed trials."""
     knee: pareto.Knee | None
-    """The trial to recommend: the one in the Pareto set that is nearest to the best value of every objective. None if
-    no trial has all objectives defined."""
+    """The recommended trial; None if no trial has all objectives defined."""
 
     @property
     def kind(self) -> TaskKind:
-        """Return the kind of label that the trials predict, such as classes."""
+        """Return the kind of label that the trials predict."""
         return _kind(self.trials)
 
     @property
@@ -71,7 +68,7 @@ class Choice:
 def choose(finished: Mapping[int, Finished], sweep: Sweep) -> Choice:
     """Find the Pareto set and the recommended trial among the trials that ran all their rounds.
 
-    Trials that were stopped early are left out, because their final performance is unknown.
+    Trials that were stopped early are left out.
     """
     trials = tuple(trial for _, trial in sorted(finished.items()) if trial.status == "completed")
     values = np.array([objectives(trial, sweep) for trial in trials], dtype=np.float64).reshape(-1, len(sweep.names))
@@ -92,7 +89,7 @@ def choose(finished: Mapping[int, Finished], sweep: Sweep) -> Choice:
 
 
 def choice_in(folder: Path) -> Choice:
-    """Return the Pareto set and the recommended trial of the sweep in ``folder``, without changing its files."""
+    """Return the Pareto set and the recommended trial of the sweep in ``folder``."""
     return choose(read_trials(folder), read_sweep(read_tree(folder / "sweep.yaml")))
 
 
@@ -103,8 +100,8 @@ def _kind(trials: Sequence[Finished]) -> TaskKind:
 def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float, ...]:
     """Return the reference point from which the hypervolume is measured: a value for each objective.
 
-    A configured value is used if there is one, otherwise the usual worst value of the metric, such as 0.5 for an AUROC.
-    A metric without a usual worst value has the value of the worst trial in ``values``.
+    It is the configured value, else the metric's usual worst value, such as 0.5 for an AUROC, else the worst in
+    ``values``.
     """
     point = []
     for j, (name, direction) in enumerate(sweep.objectives.items()):
@@ -122,7 +119,7 @@ def title(choice: Choice, j: int) -> str:
 
 
 def headline(choice: Choice) -> str:
-    """Return a sentence that names the recommended trial and says why it is recommended."""
+    """Return a sentence that names the recommended trial and the reason."""
     if choice.recommended is None:
         return "No completed trial has all objectives defined: there is nothing to recommend."
     on, number = int(choice.front.sum()), choice.recommended.number
@@ -134,7 +131,7 @@ def headline(choice: Choice) -> str:
 
 
 def reason(choice: Choice) -> list[str]:
-    """Return sentences on why the trial is recommended, and how far it is from the best trial in each objective."""
+    """Return sentences on why the trial is recommended and how far it is from the best in each objective."""
     if choice.knee is None or choice.recommended is None:
         judged = [trial.means().get("hospitals", math.inf) for trial in choice.trials]
         few = [name for name in choice.sweep.names if name in MANY and min(judged, default=math.inf) < FEW_HOSPITALS]
@@ -163,7 +160,7 @@ def reason(choice: Choice) -> list[str]:
 def at_the_edge(choice: Choice) -> list[str]:
     """Return a warning if a hyper-parameter of the recommended trial has the smallest or largest value that was tried.
 
-    A better value may then lie beyond the tried values. Without such a hyper-parameter, the list is empty.
+    Without one, the list is empty.
     """
     taken = {} if choice.recommended is None else choice.recommended.params
     named = [

@@ -18,13 +18,12 @@ from raysim.tune.plan import SweepPlan
 from raysim.tune.spaces import Params
 
 LOST = "lost.json"
-"""The file with the number of trials that a stopped sweep may have run without a record in its journal."""
+"""The file with the number of trials that may have run without a record in the journal."""
 
 
 def read_lost(folder: Path) -> int:
-    """Return how many trials may have been running when the sweep in ``folder`` was stopped.
-
-    If the sweep was stopped several times, these numbers are added up.
+    """Return how many trials may have run without a record when the sweep in ``folder`` was stopped; several stops are
+    added up.
     """
     path = folder / LOST
     if not path.exists():
@@ -36,7 +35,7 @@ def read_lost(folder: Path) -> int:
 
 
 def read_cost(path: Path) -> dict[str, Any] | None:
-    """Read the privacy cost of an ended sweep from its ``summary.json`` at ``path``; None without a guarantee."""
+    """Read the privacy cost of an ended sweep from ``summary.json`` at ``path``; None without a guarantee."""
     privacy = bounded.read_json(path).get("privacy")
     if privacy is None:
         return None
@@ -55,8 +54,8 @@ def cost(
     """Compute the joint privacy guarantee (epsilon, delta) of all runs of a sweep; None without ``privacy``.
 
     ``trials`` are the trials' hyper-parameters, and ``finals`` the guarantees of the runs on test rows. The epsilon is
-    an upper bound: it is computed as if every trial had run to its end. ``lost`` is the number of trials that may have
-    been running when the sweep was stopped. Each of them counts as the trial with the largest epsilon.
+    an upper bound: every trial counts as if it had run to its end. ``lost`` is the number of trials that may have run
+    without a record; each counts as the trial with the largest epsilon.
     """
     plays = [
         guaranteed(job, federation)

@@ -1,9 +1,8 @@
 """The journal of a sweep: one line for every finished trial.
 
 A trial's line is on disk before the searcher proposes another trial. The first line of ``journal.jsonl`` identifies the
-sweep: it has digests of ``sweep.yaml`` and of the data, and the folder from which relative paths start. Each further
-line is a trial. Lines are appended and synced to disk, and never changed. If the process that runs the sweep is killed,
-only the trials that were running are lost.
+sweep, and each further line is a trial. Lines are appended and synced to disk, and never changed, so that a killed
+sweep loses only the trials that were running.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from raysim.tune.trial import Metrics, figures, headline
 JOURNAL = "journal.jsonl"
 
 MOST_BYTES = 2**31
-"""The largest journal that can be read. Thousands of trials of hundreds of rounds take some hundred megabytes."""
+"""The size in bytes of the largest journal that can be read."""
 
 Status = Literal["completed", "stopped", "failed"]
 
@@ -35,8 +34,8 @@ Status = Literal["completed", "stopped", "failed"]
 class Finished:
     """A trial that has ended: ``completed`` all rounds, ``stopped`` early by the scheduler, or ``failed``.
 
-    ``rounds`` has the rounds of each seed's run, and ``finals`` its final metrics. For a stopped trial, these are the
-    metrics of its last evaluated round.
+    ``rounds`` has the rounds of each seed's run, and ``finals`` its final metrics; for a stopped trial, those of its
+    last evaluated round.
     """
 
     number: int
@@ -69,7 +68,7 @@ class Header:
 
 
 class Journal:
-    """The journal of the sweep in ``folder``. If the file exists, its first line must agree with ``header``."""
+    """The journal of the sweep in ``folder``; the first line of an existing file must agree with ``header``."""
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
         self._path = folder / JOURNAL
@@ -108,9 +107,8 @@ def digest(path: Path) -> str:
 
 
 def working(folder: Path) -> Path:
-    """Return the working folder in which the sweep in ``folder`` was begun.
-
-    If that folder is unknown or missing, return the current working folder.
+    """Return the working folder in which the sweep in ``folder`` was begun; if it is unknown or missing, the current
+    one.
     """
     first, whole, _ = _content(folder / JOURNAL).partition(b"\n")
     begun = _header(folder / JOURNAL, first).working if whole else None
@@ -144,7 +142,7 @@ def _check_header(folder: Path, written: Header, now: Mapping[str, Any]) -> None
 
 
 def read_trials(folder: Path) -> dict[int, Finished]:
-    """Read the finished trials of the sweep in ``folder``, by number, without changing its journal.
+    """Read the finished trials of the sweep in ``folder``, by number.
 
     Raises ``ConfigError`` if the journal cannot be read.
     """
@@ -153,10 +151,6 @@ def read_trials(folder: Path) -> dict[int, Finished]:
 
 
 def _trials(path: Path, lines: Sequence[bytes]) -> dict[int, Finished]:
-    """Parse the trials in ``lines`` of the journal, except the first line.
-
-    If two lines have the same number, the later line counts.
-    """
     trials = (_trial(f"{path} line {number}", line) for number, line in enumerate(lines[1:], start=2))
     return {trial.number: trial for trial in trials}
 

@@ -27,20 +27,18 @@ def signed(values: ArrayLike, larger: Sequence[bool]) -> Floats:
 def front(values: ArrayLike, larger: Sequence[bool]) -> NDArray[np.bool_]:
     """Return a mask ``[n]`` of the trials in the Pareto set: those that no other trial dominates.
 
-    ``values [n, d]`` has the d objectives of n trials, and ``larger [d]`` says which objectives are maximised. Equal
-    trials do not dominate each other.
+    ``values [n, d]`` has the d objectives of n trials, and ``larger [d]`` says which are maximised. Equal trials do not
+    dominate each other.
     """
     points = signed(values, larger)
     return pareto_front(points) if len(points) else np.empty(0, dtype=np.bool_)
 
 
 def crowding(values: ArrayLike) -> Floats:
-    """Compute the crowding distances ``[n]`` of the n points of a Pareto set (Deb et al., NSGA-II, 2002, section
-    III-B).
+    """Compute the crowding distances ``[n]`` of the points of a Pareto set (Deb et al., NSGA-II, 2002, section III-B).
 
     A point's distance is a sum over objectives: the gap between its two neighbours, divided by the range of the
-    objective in the set. It is infinite for the points with the smallest or largest value of an objective. An objective
-    that is equal at all points adds nothing.
+    objective in the set. It is infinite for the points with the smallest or largest value of an objective.
     """
     points = np.asarray(values, dtype=np.float64)
     distance = np.zeros(len(points))
@@ -58,8 +56,7 @@ def hypervolume(values: ArrayLike, larger: Sequence[bool], reference: ArrayLike)
     """Compute the hypervolume: the volume between the reference point ``reference [d]`` and the Pareto set.
 
     It is exact, and 0 if no trial is better than the reference point in every objective. ``values [n, d]`` are the d
-    objectives of n trials, and ``larger [d]`` says which are maximised. The algorithm cuts the volume into slabs along
-    the last objective. A slab's volume is its height times the volume of its points in the other objectives.
+    objectives of n trials, and ``larger [d]`` says which are maximised.
     """
     points = signed(values, larger) - signed(np.asarray(reference, dtype=np.float64)[None], larger)
     points = points[(points > 0).all(axis=1)]  # NaN > 0 is False
@@ -67,7 +64,7 @@ def hypervolume(values: ArrayLike, larger: Sequence[bool], reference: ArrayLike)
 
 
 def _volume(points: Floats) -> float:
-    """Compute the volume of the union of the boxes between 0 and each of ``points [n, d]``, all positive."""
+    """Compute the volume of the union of the boxes between 0 and each of the positive ``points [n, d]``."""
     if points.shape[1] == 1:
         return float(points.max())
     order = points[np.argsort(-points[:, -1], kind="stable")]
@@ -86,10 +83,9 @@ def _volume(points: Floats) -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """How far the recommended trial is from the best trial in one objective.
+    """How far the recommended trial is from the best trial (index ``best``) in one objective.
 
-    ``gap >= 0`` is the difference from the best value. ``share`` is the gap divided by the range of the objective in
-    the Pareto set. ``best`` is the index of the best trial.
+    ``gap >= 0`` is the difference, and ``share`` the gap divided by the objective's range in the Pareto set.
     """
 
     gap: float
@@ -101,7 +97,7 @@ class Cost:
 class Knee:
     """The recommended trial: its index, its ``distance`` from the ideal point, and its :class:`Cost` in each objective.
 
-    The ideal point has the best value of any trial in every objective.
+    The ideal point has the best value in every objective.
     """
 
     index: int
@@ -112,8 +108,8 @@ class Knee:
 def knee(values: ArrayLike, larger: Sequence[bool]) -> Knee | None:
     """Return the trial of the Pareto set that is nearest to the ideal point, or None if the set is empty.
 
-    Each objective is scaled so that 0 is the best value of any trial, and 1 the worst value in the Pareto set. The
-    ideal point is 0 in all objectives, and distances are Euclidean. Of equally near trials, the first is returned.
+    Distances are Euclidean, with each objective scaled so that 0 is the best value of any trial, and 1 the worst in the
+    Pareto set. Of equally near trials, the first is returned.
     """
     points = signed(values, larger)
     on = np.flatnonzero(front(values, larger))

@@ -1,4 +1,4 @@
-"""A sweep checked against its data: everything that a trial needs, small enough to be sent to its process."""
+"""A sweep checked against its data: all that a trial needs, small enough to be sent to a process."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Built = tuple[Config, Strategy, Selection]
 """The configuration of a trial, with its strategy and selection."""
 
 TRIED = 32
-"""The number of random points of the search space that are checked before the sweep starts, in addition to the ends of
-every range."""
+"""The number of random points of the search space that are checked before the sweep starts, besides the ends of
+ranges."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,11 @@ class SweepPlan:
     """A checked sweep: its configuration, its search space, and the folder of each seed's data."""
 
     tree: Mapping[str, Any]
-    """The sweep file's configuration without the section ``sweep``."""
+    """The configuration without the section ``sweep``."""
     sweep: Sweep
     folders: Mapping[int, Path]
-    """The folder of each seed's data."""
     parameters: int = 0
-    """The number of parameters of the largest model among the trials that were checked before the sweep started; 0
-    before this check."""
+    """The number of parameters of the largest model among the checked trials; 0 before the check."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -70,15 +68,15 @@ class SweepPlan:
         return resolve(config)
 
     def built(self, params: Params, part: Part) -> Built:
-        """Return a trial's configuration, and the strategy and client sampling that it names. This needs no data."""
+        """Return a trial's configuration, strategy and client sampling, without reading data."""
         config = self.config(params, part)
         strategy = plugins.build_strategy(config.strategy, model=config.model)
         return config, strategy, plugins.build_selection(config.selection)
 
     def jobs(self, params: Params, part: Part) -> list[Job]:
-        """Return the runs of a trial, one for each seed, on the data in :attr:`folders`.
+        """Return the runs of a trial, one for each seed.
 
-        If ``part`` is "test", they equal the runs of ``raysim run`` with the trial's configuration.
+        If ``part`` is "test", ``raysim run`` does the same runs for the trial's configuration.
         """
         return self._jobs(self.built(params, part), part)
 
@@ -86,12 +84,12 @@ class SweepPlan:
         return [make_job(*built, folder, seed, tests_groups=part == "test") for seed, folder in self.folders.items()]
 
     def frozen(self, params: Params, seed: int) -> dict[str, Any]:
-        """Return the complete configuration of a trial on test rows, which ``raysim run`` accepts without changes."""
+        """Return the complete configuration of a trial on test rows, for ``raysim run``."""
         config, strategy, _ = self.built(params, "test")
         return idle_keys.without(config, strategy).of_run(seed).frozen_run()
 
     def rounds(self) -> int:
-        """Return the number of rounds of the longest trial. Trials can differ if the search space varies the rounds."""
+        """Return the number of rounds of the longest trial."""
         corners = (params for _, params in self.space.corners())
         return max(plugins.rounds(self.config(params, "validation")) for params in corners)
 
@@ -108,9 +106,8 @@ class SweepPlan:
 def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     """Check a sweep file, build its data, and return the plan and the configuration.
 
-    ``tree`` is the content of the file. Error messages have one line. Before the sweep starts, the configuration is
-    checked with both ends of every range and with random points of the space. Trials can therefore fail only while they
-    compute.
+    ``tree`` is the content of the file. The configuration is checked with both ends of every range and with random
+    points of the space, so that trials can fail only while they compute.
     """
     sweep = read_sweep(tree)
     sweep.check_installed()
@@ -155,10 +152,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
 
 
 def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
-    """Yield sets of hyper-parameters to check before the sweep starts, each with the searched key that it tests.
-
-    For random points of the space, the key is empty.
-    """
+    """Yield hyper-parameters to check, each with the searched key that they test (empty: none)."""
     yield from plan.space.corners()
     for number in range(1, TRIED + 1):
         yield "", plan.space.draw(0, number)
@@ -166,7 +160,7 @@ def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
 
 @contextlib.contextmanager
 def _naming(where: str, params: Params) -> Iterator[None]:
-    """Context in which errors caused by the searched key ``where``, with its value in ``params``, name this key."""
+    """Context in which errors caused by the searched key ``where`` name this key."""
     try:
         yield
     except RaysimError as error:
@@ -187,8 +181,6 @@ def _check_split(plan: SweepPlan, config: Config) -> None:
 
 
 def _federations(plan: SweepPlan, config: Config, *, alone: bool) -> dict[int, Federation]:
-    """Build the data of each seed. With ``alone``, each hospital splits its rows into training, validation and test
-    rows."""
     source = plugins.build_source(config.data)
     if alone:
         # All trials need the same split, so one trial that hides rows decides it for all.
@@ -205,10 +197,9 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 
 
 def _judged(config: Config, federations: Iterable[Federation]) -> int:
-    """Count the hospitals whose validation rows suffice to evaluate a model, and return the smallest count of any seed.
+    """Return the smallest number, over seeds, of hospitals whose validation rows suffice for metrics.
 
-    They must have validation rows, of at least two classes if the label has classes. If hospitals' sizes are hidden, it
-    is unknown which hospitals these are, and all are counted.
+    If hospitals' sizes are hidden, all hospitals are counted.
     """
     fewest = []
     for federation in federations:

@@ -9,17 +9,14 @@ from ray.tune.schedulers import PopulationBasedTraining
 
 
 class Population(PopulationBasedTraining):  # type: ignore[misc]
-    """Population-based training with a random stream seeded by ``seed``.
-
-    Ray Tune would otherwise use Python's global random generator. The state of the global generator is not changed.
-    """
+    """Population-based training with a random stream seeded by ``seed`` in place of Python's global generator."""
 
     def __init__(self, seed: int, **settings: Any) -> None:
         super().__init__(**settings)
         self._stream = random.Random(seed).getstate()
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Return what Ray Tune decides about ``trial``, with random numbers from the separate stream."""
+        """Return what Ray Tune decides about ``trial``."""
         elsewhere = random.getstate()
         random.setstate(self._stream)
         try:

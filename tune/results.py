@@ -31,8 +31,8 @@ def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFra
     """Return one row per trial: its status, its hyper-parameters, and each metric's mean and standard deviation over
     seeds.
 
-    Names of columns with standard deviations end in ``_std``. The columns ``pareto`` and ``crowding`` are empty for
-    trials that did not run to their end. Failed trials have no metrics.
+    Columns of standard deviations end in ``_std``; ``pareto`` and ``crowding`` are empty for trials that did not run to
+    their end. Failed trials have no metrics.
     """
     place = {trial.number: i for i, trial in enumerate(choice.trials)}
     keys = list(dict.fromkeys(key for trial in finished.values() for key in trial.params))
@@ -53,10 +53,7 @@ def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFra
 
 
 def write_tables(out: Manifest, finished: Mapping[int, Finished], choice: Choice) -> None:
-    """Write ``trials.csv`` with all trials, and ``pareto.csv`` with the trials of the Pareto set.
-
-    Trials with the largest crowding distances are first in ``pareto.csv``.
-    """
+    """Write ``trials.csv``, and ``pareto.csv`` with the Pareto set, largest crowding distances first."""
     table = trials_table(finished, choice)
     out.csv("trials.csv", table)
     on = table[table["pareto"] == True] if "pareto" in table else table[:0]  # noqa: E712  # empty means no
@@ -107,9 +104,9 @@ def write_page(
 
 
 def write_recommended(out: Manifest, plan: SweepPlan, choice: Choice) -> None:
-    """Write ``recommended.yaml``: the recommended trial's configuration for ``raysim run``, evaluated on test rows.
+    """Write ``recommended.yaml``: the recommended trial's configuration on test rows, with the reasons as comments.
 
-    The reasons for the recommendation are comments in the file. Without a recommended trial, nothing is written.
+    Nothing is written without a recommended trial.
     """
     if choice.recommended is None:
         return
@@ -123,8 +120,7 @@ FEWEST_EVENTS = 30
 
 
 def validation_events(federations: Iterable[Federation]) -> int | None:
-    """Return the smallest number, over seeds, of validation rows of the rarer class; None unless there are two
-    classes."""
+    """Return the smallest number, over seeds, of validation rows of the rarer of two classes; None for other labels."""
     fewest = []
     for federation in federations:
         if len(federation.classes) != 2:
@@ -136,8 +132,7 @@ def validation_events(federations: Iterable[Federation]) -> int | None:
 
 
 def few_events(events: int | None) -> str:
-    """Return a warning if ``events``, the number of validation rows of the rarer class, is too small, else an empty
-    text."""
+    """Return a warning if ``events``, the validation rows of the rarer class, are too few, else an empty text."""
     if events is None or events >= FEWEST_EVENTS:
         return ""
     return (
@@ -155,10 +150,8 @@ def summary(
 ) -> dict[str, Any]:
     """Return the content of ``summary.json``.
 
-    It has the number of trials by status, the hypervolume and its reference point, and the recommended trial. For this
-    trial, it has the metrics on validation and test rows, and the distance of each objective from the best value.
-    ``total`` is the planned number of trials. ``events`` is the result of :func:`validation_events`; if it is too
-    small, the summary has a ``warning``.
+    ``total`` is the planned number of trials. If ``events``, the result of :func:`validation_events`, is too small,
+    there is a ``warning``.
     """
     names = choice.sweep.names
     tree: dict[str, Any] = {
@@ -187,7 +180,7 @@ def summary(
 
 
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
-    """Read the recommended trial's metrics on test rows from the ``summary.json`` at ``path``.
+    """Read the recommended trial's metrics on test rows from ``summary.json`` at ``path``.
 
     Return None if the file cannot be read, has no such metrics, or recommends another trial than ``choice``.
     """

@@ -1,4 +1,4 @@
-"""Conversion of the sweep's scheduler to a scheduler of Ray Tune."""
+"""Ray Tune's scheduler for a sweep."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def make_scheduler(sweep: Sweep, space: Space, rounds: int, seed: int) -> Any:
 def perturbed(space: Space) -> list[Dimension]:
     """Return the searched keys that population-based training may change while a trial runs.
 
-    They are the learning rate and the continuous settings of the strategy, such as the weight of a proximal term, but
-    not the shape of the model. Raises ``ConfigError`` if the space has no such key.
+    They are the learning rate and the strategy's continuous settings, but not the shape of the model. Raises
+    ``ConfigError`` if the space has no such key.
     """
     trials = [
         dimension
@@ -55,7 +55,6 @@ def _population(judging: dict[str, Any], scheduler: Pbt, dimensions: list[Dimens
     from raysim.tune.population import Population
 
     def inside(config: dict[str, Any]) -> dict[str, Any]:
-        """Clip the changed hyper-parameters in ``config`` to their ranges, and round them to their steps."""
         params = config["trial"]["params"]
         for dimension in dimensions:
             params[dimension.key] = dimension.rounded(params[dimension.key])

@@ -1,8 +1,7 @@
 """Searchers, which propose the values of trials: random, grid, or Optuna. Trials are numbered from 1.
 
-The proposals of the random and the grid searcher depend only on the sweep's seed and the trial's number, so that a
-resumed sweep tries the same values. Optuna's proposals depend on the trials that finished before. A resumed sweep
-therefore passes all finished trials to Optuna.
+Random and grid proposals depend only on the sweep's seed and the trial's number, so that a resumed sweep tries the same
+values. Optuna's proposals depend on the trials that finished before, so a resumed sweep passes these to Optuna.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from raysim.tune.settings import MANY, Sweep
 from raysim.tune.spaces import Dimension, Params, Space
 
 STARTUP = 10
-"""The number of random trials before Optuna's model is used; Optuna's default."""
+"""The number of random trials before Optuna's model is used."""
 
 
 class ProposalSource(Protocol):
-    """A searcher: it proposes the hyper-parameters of trials and receives their results."""
+    """Proposes the hyper-parameters of trials and receives their results."""
 
     def propose(self, number: int) -> Params:
         """Propose the hyper-parameters of trial ``number``."""
 
     def learn(self, number: int, values: Sequence[float] | None) -> None:
-        """Receive the objectives of trial ``number``, some of which may be NaN. None means that the trial failed."""
+        """Receive the objectives of trial ``number``, some of which may be NaN; None for a failed trial."""
 
 
 def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> ProposalSource:
-    """Build the searcher of a sweep. If it learns from results, it receives those of the ``finished`` trials."""
+    """Build the searcher of a sweep, which learns from the ``finished`` trials."""
     sweep.check_installed()
     if sweep.searcher == "optuna":
         return FromOptuna(sweep, space, seed, finished)
@@ -40,7 +39,7 @@ def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finish
 
 
 class Listed:
-    """A searcher that proposes random values, or the combinations in ``grid`` in their order."""
+    """A searcher that proposes random values or, in order, the combinations in ``grid``."""
 
     def __init__(self, space: Space, seed: int, grid: Sequence[Params] | None) -> None:
         self._space = space
@@ -51,14 +50,14 @@ class Listed:
         return dict(self._grid[number - 1]) if self._grid is not None else self._space.draw(self._seed, number)
 
     def learn(self, number: int, values: Sequence[float] | None) -> None:
-        """Ignore the results of trials, because proposals do not depend on them."""
+        """Ignore the results."""
 
 
 class FromOptuna:
-    """Optuna's tree-structured Parzen estimator in define-by-run mode: a key is requested only if its condition holds.
+    """Optuna's tree-structured Parzen estimator; a key is requested only if its condition holds.
 
-    Optuna receives the index of a listed value instead of the value, which may therefore be a list. Keys with ``grid``
-    cycle through their combinations, and Optuna proposes the values of all other keys.
+    Optuna receives the index of a listed value, which may itself be a list. Keys with ``grid`` cycle through their
+    combinations.
     """
 
     def __init__(self, sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> None:
@@ -136,11 +135,7 @@ def _distribution(dimension: Dimension) -> Any:
 
 
 def objectives(trial: Finished, sweep: Sweep) -> list[float] | None:
-    """Return a trial's objectives in the sweep's order, NaN where undefined; None for a failed trial.
-
-    An objective that needs many hospitals, such as a decile over hospitals, is undefined if too few hospitals have
-    metrics.
-    """
+    """Return a trial's objectives in the sweep's order, NaN where undefined; None for a failed trial."""
     if trial.status == "failed":
         return None
     means = trial.means()

@@ -24,10 +24,10 @@ SEARCHERS = ("random", "grid", "optuna")
 Direction = Literal["max", "min"]
 
 OBJECTIVES: dict[str, Direction] = CLASSIFICATION.objectives
-"""The default objectives for classification. For a numeric label, the default objectives of regression replace them."""
+"""The default objectives for labels with classes; a numeric label has those of regression."""
 
 TRAFFIC = ("bytes_down", "bytes_up")
-"""The objectives that measure traffic: the bytes sent to and by hospitals, summed over a run's rounds."""
+"""The objectives that measure the bytes sent to and by hospitals in a run."""
 
 
 class Fifo(Section):
@@ -173,39 +173,38 @@ class Sweep(Section):
 
     @property
     def judge(self) -> str | None:
-        """Return the objective by which the scheduler stops or changes trials; None if it does not compare trials."""
+        """Return the objective by which the scheduler compares trials; None if it does not."""
         if isinstance(self.scheduler, Judging):
             return self.scheduler.objective or self.names[0]
         return None
 
     def frozen(self) -> dict[str, Any]:
-        """Return the section ``sweep`` with all defaults filled in, as plain YAML types."""
+        """Return the section ``sweep`` with all defaults, as plain YAML types."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 def read_sweep(tree: Mapping[str, Any]) -> Sweep:
-    """Read and check the section ``sweep`` of ``tree``, the content of a sweep file. Error messages have one line."""
+    """Read and check the section ``sweep`` of a sweep file with the content ``tree``."""
     if "sweep" not in tree:
         raise ConfigError("sweep: missing; add this section, which defines the search (docs/sweeps.md)")
     return validated(Sweep, tree["sweep"], "sweep")
 
 
 def metric_names() -> Sequence[str]:
-    """Return the metrics that a run reports and that can be objectives of a sweep."""
+    """Return the metrics that can be objectives of a sweep."""
     return [*dict.fromkeys(name for kind in KINDS.values() for name in kind.reported()), *TRAFFIC]
 
 
 MANY = ("worst_decile", "p10", "p90", "size_bias", "size_bias_abs")
-"""The objectives that need at least ten hospitals, because they are a decile over hospitals or a slope on their
-sizes."""
+"""The objectives that need at least ten hospitals: deciles over hospitals and slopes on their sizes."""
 
 
 def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:
-    """Return the sweep; if it names no objectives, it has the default objectives for labels of this ``kind``.
+    """Return the sweep, with the default objectives for labels of this ``kind`` if it names none.
 
     ``judged`` is the number of hospitals with enough validation rows for metrics. With fewer than ten, the defaults
-    exclude the objectives that need at least ten (:data:`MANY`). Raises ``ConfigError`` for an objective that no run on
-    such a label reports, that has the wrong direction, or that needs more hospitals.
+    exclude the objectives in :data:`MANY`. Raises ``ConfigError`` for an objective that does not exist for this label,
+    has the wrong direction, or needs more hospitals.
     """
     if "objectives" not in sweep.model_fields_set:
         objectives = {k: v for k, v in kind.objectives.items() if judged >= FEW_HOSPITALS or k not in MANY}
@@ -234,7 +233,7 @@ def _takes_many(judged: int, kind: TaskKind) -> str:
 
 
 def better(name: str, kind: TaskKind) -> Direction | None:
-    """Return whether objective ``name`` should be maximised or minimised; None if neither, as for a signed bias."""
+    """Return whether objective ``name`` should be maximised or minimised; None for neither, as for a signed bias."""
     if name in (*timing.LARGER, *kind.pooled) or (name in timing.AS_HEADLINE and kind.larger):
         return "max"
     return "min" if name in (*timing.SMALLER, *timing.AS_HEADLINE, *TRAFFIC) else None

@@ -6,9 +6,8 @@ A space is YAML, with a distribution for each dotted key::
     strategy.mu: {loguniform: [1e-3, 1]}
     strategy.clusters: {randint: [2, 12], when: {strategy.name: chip}}
 
-Every distribution maps a number between 0 and 1 to a value. Random search derives this number from the sweep's seed,
-the key and the trial's number, so that a trial's values do not depend on other trials. Whether the values of a key are
-valid is checked elsewhere: before the sweep starts, with both ends of every range.
+Every distribution maps a number between 0 and 1 to a value. Random search derives it from the sweep's seed, the key and
+the trial's number, so a trial's values do not depend on other trials.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from raysim.core.streams import stream
 from raysim.core.words import as_yaml
 
 Params = dict[str, Any]
-"""The values of the searched keys in a trial, by dotted key. A key is absent if its condition on other keys is
-false."""
+"""The values of the searched keys in a trial, by dotted key, without keys whose condition is false."""
 
 RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randint": 2}
 """The distributions over numbers, each with its number of arguments: low and high, and a step if there are three."""
@@ -33,8 +31,7 @@ RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randi
 LISTS = ("choice", "grid")
 
 MOST_COMBINATIONS = 100_000
-"""The largest number of combinations of a grid. Each combination is a trial, and all are listed before the first
-trial."""
+"""The largest number of combinations of a grid, each of which is a trial."""
 
 FIXED = {
     "name": "it names the sweep",
@@ -50,15 +47,15 @@ FIXED = {
     "reference": "a sweep has none",
     "sweep": "a sweep does not search itself",
 }
-"""The top-level keys that cannot be searched, each with the reason or with what to do instead."""
+"""The top-level keys that cannot be searched, each with the reason or an alternative."""
 
 
 @dataclass(frozen=True)
 class Dimension:
     """The distribution of one searched key: a list of ``values``, or numbers in ``[low, high]``.
 
-    With a ``step``, the numbers are multiples of it. ``randint`` excludes ``high``, as in Ray Tune and numpy. ``when``
-    is the condition: the key exists in a trial only if other keys have one of the values in ``when``.
+    With a ``step``, the numbers are multiples of it. ``randint`` excludes ``high``, as in Ray Tune and numpy. The key
+    exists in a trial only if other keys have one of their values in ``when``.
     """
 
     key: str
@@ -80,7 +77,7 @@ class Dimension:
         return self.kind in ("uniform", "loguniform")
 
     def at(self, u: float) -> Any:
-        """Return the value that the distribution assigns to a number ``u`` in [0, 1)."""
+        """Return the value for a number ``u`` in [0, 1)."""
         if self.listed:
             return self.values[min(int(u * len(self.values)), len(self.values) - 1)]
         if self.kind == "randint":
@@ -90,10 +87,7 @@ class Dimension:
         return self.rounded(self.low + u * (self.high - self.low))
 
     def rounded(self, value: float) -> float:
-        """Clip ``value`` to the range, and round it to a multiple of the step if there is one.
-
-        The result is an integer if the step is a whole number.
-        """
+        """Clip ``value`` to the range and round it to the step, to an integer if the step is a whole number."""
         value = min(max(value, self.low), self.high)
         if self.step is None:
             return value
@@ -103,7 +97,7 @@ class Dimension:
         return int(exact) if float(self.step).is_integer() else exact
 
     def all(self) -> list[Any]:
-        """Return all values of a distribution that is not continuous: ascending, or in the order of the list."""
+        """Return all values, ascending or in the order of the list, if the distribution is not continuous."""
         if self.listed:
             return list(self.values)
         if self.kind == "randint":
@@ -113,19 +107,18 @@ class Dimension:
 
     @property
     def count(self) -> int:
-        """Return the number of values of a distribution that is not continuous."""
+        """Return the number of values if the distribution is not continuous."""
         steps = self._steps()
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """Return a range of whole numbers: the values themselves or, if there is a step, the values divided by it."""
+        """Return the values as whole numbers, divided by the step if there is one."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)
 
     def ends(self) -> list[Any]:
-        """Return the values with which configurations are checked before a sweep: all listed values, or both ends of a
-        range."""
+        """Return the values to check before a sweep: all listed values, or both ends of a range."""
         return list(self.values) if self.listed else [self.at(0.0), self.at(math.nextafter(1.0, 0.0))]
 
     def holds(self, params: Params) -> bool:
@@ -158,7 +151,7 @@ class Space:
     def draw(self, seed: int, number: int) -> Params:
         """Sample the values of trial ``number``, independently for each key.
 
-        Keys with ``grid`` are not sampled; over the trials, they cycle through their combinations.
+        Keys with ``grid`` cycle through their combinations instead.
         """
         turn = self.turn(number)
 
@@ -170,9 +163,8 @@ class Space:
         return self.pick(value)
 
     def turn(self, number: int) -> Params:
-        """Return the values of the keys with ``grid`` in trial ``number`` (from 1).
-
-        Over the trials, they cycle through all combinations.
+        """Return the values of the keys with ``grid`` in trial ``number`` (from 1), which cycle through all
+        combinations.
         """
         grids = [dimension for dimension in self.dimensions if dimension.kind == "grid"]
         place, params = number - 1, {}
@@ -209,10 +201,9 @@ class Space:
         return combinations
 
     def corners(self) -> Iterator[tuple[str, Params]]:
-        """Yield the values of trials that test the ends of each key's range, each with the tested key.
+        """Yield values of trials that each test one end of a key's range or one listed value, with the tested key.
 
-        In each of these trials, the tested key has one end of its range, or one listed value. Keys in its condition
-        have values that fulfil it. All other keys have the first of their values.
+        Keys in the tested key's condition fulfil it, and all others have their first values.
         """
         by_key = {dimension.key: dimension for dimension in self.dimensions}
         for dimension in self.dimensions:
@@ -321,7 +312,7 @@ def _ordered(dimensions: Mapping[str, Dimension], where: str) -> tuple[Dimension
 
 
 def _needed(dimension: Dimension, by_key: Mapping[str, Dimension]) -> Params:
-    """Return values of other keys that fulfil the conditions of ``dimension``, so that its key exists."""
+    """Return values of other keys that fulfil the conditions of ``dimension``."""
     needed: Params = {}
     for key, values in dimension.when.items():
         needed |= _needed(by_key[key], by_key) | {key: values[0]}

@@ -1,4 +1,4 @@
-"""A sweep from its file to its folder: plan, trials on one shared federation, choice, and figures on test rows."""
+"""A sweep from its file to its folder: plan, trials, choice, and metrics on test rows."""
 
 from __future__ import annotations
 
@@ -65,9 +65,8 @@ def begin(source: Source, overrides: Sequence[str], out: Path | None, console: C
 
 
 def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int:
-    """Continue the sweep in ``folder`` (``raysim resume``) and return the exit code.
-
-    With ``failed``, failed trials are run again.
+    """Continue the sweep in ``folder`` (``raysim resume``), with ``failed`` also its failed trials, and return the exit
+    code.
     """
     if not is_sweep(folder):
         raise ConfigError(f"{folder}: is not the folder of a sweep; it has no sweep.yaml and journal.jsonl")
@@ -92,7 +91,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 class SweepRun:
-    """A sweep that is run or continued, with the folder to which its files are written."""
+    """A sweep that is run or continued."""
 
     def __init__(self, out: Manifest, plan: SweepPlan, config: Config, console: Console) -> None:
         self._out = out
@@ -109,7 +108,7 @@ class SweepRun:
         self._events = None if config.hides_sizes else results.validation_events(self._federations.values())
 
     def forget_failed(self) -> None:
-        """Remove failed trials from the finished trials in memory, so that they are run again."""
+        """Remove failed trials from memory, so that they are run again."""
         failed = [number for number, trial in self._journal.trials.items() if trial.status == "failed"]
         for number in failed:
             del self._journal.trials[number]
@@ -189,21 +188,17 @@ class SweepRun:
         return self._left <= 0
 
     def _tested_before(self, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Return the recommended trial's metrics on test rows, if an earlier command has ended the sweep and stored
-        them.
-
-        Otherwise return None: the recommended trial must still be evaluated on test rows.
-        """
+        """Return the recommended trial's metrics on test rows if an earlier command has ended the sweep, else None."""
         path = self._folder / "summary.json"
         if not self._ended or not path.exists():
             return None
         return results.read_tested(path, choice)
 
     def _cost(self, tested_before: bool) -> dict[str, Any] | None:
-        """Return the joint privacy guarantee of all runs of the sweep; None without one.
+        """Return the joint privacy guarantee of all runs of the sweep, or None.
 
-        If a repeated trial has new noise, each attempt of the trial counts. If ``tested_before``, an earlier command
-        has ended the sweep, and the stored guarantee is returned.
+        If a repeated trial has new noise, each of its attempts counts. If ``tested_before``, the stored guarantee is
+        returned.
         """
         if tested_before:
             return read_cost(self._folder / "summary.json")
@@ -214,15 +209,14 @@ class SweepRun:
         return cost(self._plan, params, [*self._federations.values()], finals, lost)
 
     def _redraws_noise(self) -> bool:
-        """Whether a trial that is run again has new privacy noise, not the noise of its first attempt."""
         return any(
             job.redraws_noise for _, params in self._plan.space.corners() for job in self._plan.jobs(params, "test")
         )
 
     def count_lost(self) -> None:
-        """Store how many trials may have run without a record before the sweep was stopped.
+        """Store how many trials may have run without a record, which the privacy guarantee counts.
 
-        The privacy guarantee counts them. Nothing is stored if repeated trials have the same noise.
+        Nothing is stored if repeated trials have the same noise.
         """
         if self._redraws_noise():
             again = self._left * (1 + self._plan.sweep.retries) + (0 if (self._folder / "summary.json").exists() else 1)
@@ -230,7 +224,6 @@ class SweepRun:
 
     @property
     def _left(self) -> int:
-        """Return the number of trials that have not ended."""
         return self._total - len(self._journal.trials)
 
     def _announce(self, federation: Federation, places: Places) -> None:
@@ -255,10 +248,9 @@ class SweepRun:
             say(self._console, f"warning: {few}")
 
     def _test(self, session: Session, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Evaluate the recommended trial on test rows, which were not used before, and write its runs.
+        """Evaluate the recommended trial on test rows, one run for each seed.
 
-        Each seed is one run. Return the mean and the standard deviation over seeds of each metric; None without a
-        recommended trial.
+        Return the mean and standard deviation over seeds of each metric; None without a recommended trial.
         """
         if choice.recommended is None:
             return None

@@ -1,8 +1,8 @@
-"""The record of a sweep in MLflow, which only the driver writes: sweep, trial and seed are nested runs.
+"""The record of a sweep in MLflow: sweep, trial and seed are nested runs.
 
-A background thread sends trials to the MLflow store after they are written to the journal, so that no trial is lost if
-the store cannot be reached. Trials that could not be sent are sent again while the sweep runs, and when it is resumed.
-In MLflow, a sweep that fails is ``FAILED``, and a sweep that is stopped is ``KILLED``, until it is resumed.
+Only the driver writes it. A thread sends trials to the MLflow store after they are in the journal. Trials that could
+not be sent are sent again, also when the sweep is resumed. In MLflow, a sweep that fails is ``FAILED``, and a stopped
+one is ``KILLED`` until it is resumed.
 """
 
 from __future__ import annotations
@@ -42,38 +42,34 @@ STATUS: Mapping[str, Status] = {"completed": "FINISHED", "stopped": "KILLED", "f
 """The MLflow status of each state of a trial."""
 
 SENT = "mlflow.json"
-"""The name of the file that lists the MLflow runs of a sweep and its trials."""
+"""The file that lists the MLflow runs of a sweep and its trials."""
 
 LOGARITHM = "log10 "
-"""The prefix of MLflow parameters that have the decimal logarithm of a searched key's value."""
+"""The prefix of MLflow parameters that are decimal logarithms of a key's value."""
 
 RECOMMENDED = "recommended"
-"""The value of the tag by which MLflow marks the recommended trial, and the end of the trial's name there."""
+"""The tag's value, and the end of the trial's name, that mark the recommended trial in MLflow."""
 
 COMPARED = 50
-"""The largest number of trials in the comparison to which the sweep's description in MLflow links."""
+"""The largest number of trials in the comparison that the sweep's description in MLflow links."""
 
 
 @dataclass(frozen=True, eq=False)
 class Conclusion:
-    """The results of a sweep that are sent to MLflow when it ends."""
+    """What is sent to MLflow when a sweep ends."""
 
     members: Mapping[int, bool]
-    """For each completed trial, by number, whether it is in the Pareto set."""
+    """Whether each completed trial, by number, is in the Pareto set."""
     recommended: int | None
-    """The number of the recommended trial; None if no trial is recommended."""
+    """The number of the recommended trial, if any."""
     figures: Mapping[str, float]
     files: Mapping[str, Path]
-    """The files to store with the sweep's run, by name."""
     note: str
     """The reasons for the recommendation and the sweep's folder, in Markdown."""
 
 
 class SweepTracker(Sender):
-    """A thread that sends the trials of a sweep to the MLflow store that ``tracking`` configures.
-
-    The file :data:`SENT` lists the trials that have been sent.
-    """
+    """A thread that sends the trials of a sweep to the configured MLflow store, and lists them in :data:`SENT`."""
 
     def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
         super().__init__(config.tracking)
@@ -105,9 +101,9 @@ class SweepTracker(Sender):
 
     @property
     def address(self) -> str:
-        """Return where to see the trials in MLflow: the page of a server, or the command that opens a local store.
+        """Return the page of a server with the trials in MLflow, or the command that opens a local store.
 
-        The text is empty if there is no store, or if its address may contain a password.
+        It is empty if there is no store, or if the address may contain a password.
         """
         uri = self._config.tracking.uri
         if uri == NOWHERE or "@" in uri:  # the address may contain a password
@@ -118,14 +114,14 @@ class SweepTracker(Sender):
         return uri if tracker is None else f"{uri.rstrip('/')}/{runs_page(tracker.experiment)}"
 
     def started(self, number: int) -> None:
-        """Do nothing, because only trials that have ended are sent."""
+        """Do nothing."""
 
     def finished(self, trial: Finished) -> None:
-        """Send a trial that has ended to MLflow. It replaces an earlier attempt of the same trial."""
+        """Send a trial that has ended, which replaces an earlier attempt."""
         self._queue.put(trial)
 
     def catch_up(self, trials: Iterable[Finished]) -> None:
-        """Send those of the ``trials`` of earlier commands that have not been sent."""
+        """Send those of the ``trials`` that have not been sent."""
         for trial in trials:
             if trial.number not in self._sent:
                 self._queue.put(trial)
@@ -156,14 +152,13 @@ class SweepTracker(Sender):
                 self._calls += 1
 
     def _end_all(self) -> None:
-        """If the sweep has failed or was stopped, mark it and its partially sent trials accordingly in MLflow."""
         with contextlib.suppress(Exception), self._ending:  # any error means that the store is unreachable
             for run in (*(self._partial_runs or ()), self._run):
                 if self._tracker is not None and run is not None and self._stopped is not None:
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Send ``item`` and return whether this succeeded. Send nothing if sending has failed since the sweep ended."""
+        """Send ``item`` and return whether this succeeded. Nothing is sent after a failure at the end of the sweep."""
         if self.pending and self._closing.is_set():
             return False
         try:
@@ -177,10 +172,7 @@ class SweepTracker(Sender):
         return True
 
     def _store(self) -> Tracker:
-        """Open the MLflow store if needed, and return it.
-
-        The sweep then has a parent run, and partially sent trials are removed.
-        """
+        """Return the MLflow store, opened with a run for the sweep and without partially sent trials."""
         first, tracker = self._tracker is None, self._opened()
         if first and self._run is not None:
             tracker.reopen(self._run)
@@ -254,8 +246,6 @@ class SweepTracker(Sender):
         tracker.end(self._run, "FINISHED")
 
     def _mark(self, tracker: Tracker, recommended: int | None) -> None:
-        """Mark the recommended trial in its name in MLflow. A trial that was recommended before gets its usual name
-        back."""
         assert self._run is not None
         numbers = {run: number for number, run in self._sent.items()}
         for run in tracker.nested(self._run, {VERDICT_TAG: RECOMMENDED}):
@@ -269,10 +259,7 @@ class SweepTracker(Sender):
 
 
 def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
-    """Return the ids of the MLflow runs of the sweep in ``folder``, and of its trials by trial number.
-
-    The id of the sweep's run is None if nothing has been sent.
-    """
+    """Return the ids of the MLflow runs of the sweep in ``folder`` (None if not sent) and of its trials, by number."""
     path = folder / SENT
     try:
         state = bounded.read_json(path) if path.exists() else {}
@@ -285,7 +272,7 @@ def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
 
 
 def background_plots(space: Space) -> tuple[list[str], list[str]]:
-    """Return the names of trials' MLflow parameters in two lists: those with numeric axes in charts, and all others."""
+    """Return the names of trials' MLflow parameters with numeric axes in charts, and all others."""
     numbers: list[str] = []
     others: list[str] = []
     for dimension in space:
@@ -297,9 +284,8 @@ def background_plots(space: Space) -> tuple[list[str], list[str]]:
 
 
 def searched(params: Params, space: Space) -> dict[str, Any]:
-    """Return the hyper-parameters of a trial, with the decimal logarithms of those searched on a logarithmic scale.
-
-    The logarithms are added because MLflow's plots have no logarithmic axes.
+    """Return a trial's hyper-parameters, with added decimal logarithms of keys that are searched on a logarithmic
+    scale.
     """
     logarithms = {
         f"{LOGARITHM}{key}": math.log10(value)
@@ -310,10 +296,7 @@ def searched(params: Params, space: Space) -> dict[str, Any]:
 
 
 def curve(trial: Finished) -> list[tuple[str, float, int]]:
-    """Return each round's metrics of the headline model: ``(name, mean over seeds, round)``.
-
-    The headline model is the strategy's most personal model.
-    """
+    """Return each round's metrics of the headline model: ``(name, mean over seeds, round)``."""
     by_round: dict[int, list[Round]] = {}
     for rows in trial.rounds.values():
         for row in rows:
@@ -327,9 +310,8 @@ def curve(trial: Finished) -> list[tuple[str, float, int]]:
 
 
 def final(trial: Finished, step: int) -> list[tuple[str, float, int]]:
-    """Return the metrics of a trial that MLflow receives when it ends: ``(name, value, step)``.
-
-    They are the standard deviations of metrics over seeds (``_std``), the traffic and the computing time.
+    """Return the values that MLflow receives when a trial ends, as ``(name, value, step)``: standard deviations over
+    seeds (``_std``), traffic and computing time.
     """
     values = [(f"{name}_std", spread, step) for name, (_, spread) in trial.figures.items()]
     values += [(name, trial.figures[name][0], step) for name in ("bytes_down", "bytes_up") if name in trial.figures]

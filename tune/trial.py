@@ -1,7 +1,6 @@
 """One trial: its configuration, run with every seed on hospitals that trials share.
 
-A trial is only the server's side of its runs: it contains no rows and leaves no state at the hospitals. Its results
-therefore do not depend on trials that run at the same time.
+A trial leaves no state at hospitals, so its results do not depend on other trials.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from raysim.engine.server.pool import Pool
 from raysim.tune.settings import TRAFFIC
 
 Metrics = dict[str, dict[str, float]]
-"""The metrics over all hospitals, by model and then by metric. The strategy's most personal model is last."""
+"""The metrics over all hospitals, by model and metric; the strategy's most personal model is last."""
 
 
 @dataclass(repr=False)  # Ray Tune would format each result as a text that is never read
@@ -29,23 +28,15 @@ class Report:
     round: int
     """The last round that the runs of all seeds have reached."""
     rounds: dict[int, list[Round]] = field(default_factory=dict)
-    """The rounds since the previous report, by seed."""
     finals: dict[int, Metrics] = field(default_factory=dict)
-    """The final metrics of runs that have ended, by seed."""
     done: bool = False
-    """Whether the trial has ended."""
     error: str | None = None
-    """The error of a failed run, which ends the trial; None without one."""
     attempts: int = 1
-    """The number of attempts at the trial so far: one, and another after each error."""
     seconds: float = 0.0
-    """The time since the previous report in which the trial ran, in seconds."""
+    """The seconds in which the trial ran since the previous report."""
 
     def latest(self) -> list[dict[str, float]]:
-        """Return each seed's latest metrics of the headline model (the strategy's most personal model).
-
-        They are computed at the end of a run, or in its last evaluated round if it has not ended.
-        """
+        """Return each seed's latest metrics of the headline model (the strategy's most personal model)."""
         evaluated = {seed: rounds[-1].metrics for seed, rounds in self.rounds.items() if rounds}
         return [headline(metrics) for metrics in {**evaluated, **self.finals}.values()]
 
@@ -55,7 +46,7 @@ def _no_heartbeat() -> None:
 
 
 class Trial:
-    """The execution of a trial: it runs ``jobs``, one for each seed, on the hospitals in ``pool``.
+    """A trial in execution: the runs ``jobs``, one for each seed, on the hospitals in ``pool``.
 
     A call of :meth:`step` executes all runs to their end or, if ``paced``, up to their next evaluated round. ``beat``
     is called after every round. A run that fails is tried again up to ``retries`` times.
@@ -76,12 +67,11 @@ class Trial:
         self._start()
 
     def states(self) -> list[RunState | None]:
-        """Return the state of each seed's run after its last round; None for a run that has not begun."""
+        """Return the state of each seed's run after its last round; None before the run begins."""
         return [run.state_after_round() for run in self._runs]
 
     def go_on(self, states: Sequence[RunState | None]) -> None:
-        """Continue each seed's run from ``states``, which may be those of another trial, with this trial's
-        hyper-parameters."""
+        """Continue from ``states``, which may be those of another trial."""
         self._since = states
         self._round = min((state.round if state else 0) for state in states)
         self._start()
@@ -112,7 +102,6 @@ class Trial:
         return report
 
     def _advance(self) -> Report:
-        """Run every seed up to its next evaluated round after the last report, or to its end."""
         report = Report(self._round)
         reached = [self._play(job, events, report) for job, events in zip(self.jobs, self._events, strict=True)]
         self._round = report.round = min(reached)
@@ -141,8 +130,7 @@ class Trial:
 
 
 def continued(rounds: Sequence[Round], news: Sequence[Round]) -> list[Round]:
-    """Return a seed's ``rounds`` followed by its new rounds ``news``. Rounds that were run again replace the earlier
-    ones."""
+    """Return ``rounds`` followed by ``news``, which replace rounds of the same number."""
     return [row for row in rounds if not news or row.round < news[0].round] + list(news)
 
 
@@ -154,7 +142,7 @@ def headline(metrics: Metrics) -> dict[str, float]:
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and the sample standard deviation of ``values``, one for each seed.
 
-    Both are NaN if one of the values is NaN. With one seed the standard deviation is NaN.
+    The two are NaN if a value is NaN, and with one seed the standard deviation is NaN.
     """
     array = np.asarray(values, dtype=np.float64)
     return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else float("nan")
@@ -163,7 +151,7 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
 def figures(per_seed: Sequence[dict[str, float]], rounds: dict[int, list[Round]]) -> dict[str, tuple[float, float]]:
     """Return the mean and the standard deviation over seeds of every metric and of the traffic.
 
-    ``per_seed`` has the metrics of each seed. The traffic of a seed is summed over its ``rounds``.
+    ``per_seed`` has the metrics of each seed, and ``rounds`` the rounds over which its traffic is summed.
     """
     names = per_seed[0] if per_seed else {}
     result = {name: mean_and_spread([m.get(name, float("nan")) for m in per_seed]) for name in names}

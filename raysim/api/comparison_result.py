@@ -73,14 +73,13 @@ class ComparisonResult(Results):
 
     @cached_property
     def answer(self) -> Answer:
-        """The conclusions of the comparison: the recommended model, and sentences that give the reasons."""
+        """The conclusions of the comparison: the recommended model, and the reasons."""
         return Answer(json.loads((self.folder / "answer.json").read_text()))
 
     def run(self, strategy: str | None = None, seed: int | None = None) -> RunResult:
         """Return the run of ``strategy`` with ``seed``; raises ``ConfigError`` if there is none.
 
-        Without ``strategy``, the recommended strategy is used, or the reference strategy if none is recommended.
-        Without ``seed``, the first seed is used.
+        By default the recommended strategy is used (or the reference strategy), with the first seed.
         """
         strategy = strategy or self._recommended[0]
         for (label, each), run in self.runs.items():
@@ -101,9 +100,8 @@ class ComparisonResult(Results):
     ) -> Predictions:
         """Predict new rows with one run's model, by default the recommended model of the first seed.
 
-        ``strategy`` and ``seed`` choose another run; all other arguments are those of :meth:`RunResult.predict`. If the
-        recommended model is used, the logger ``raysim`` writes its name in a warning. Raises ``ConfigError`` if nothing
-        is recommended and no ``strategy`` is named.
+        ``strategy`` and ``seed`` choose another run; all other arguments are those of :meth:`RunResult.predict`. Raises
+        ``ConfigError`` if nothing is recommended and no ``strategy`` is named.
         """
         if strategy is not None:
             return self.run(strategy, seed).predict(rows, hospital)
@@ -112,8 +110,7 @@ class ComparisonResult(Results):
         return run.predict(rows, hospital, model=model)
 
     def recommended_run(self, seed: int | None = None) -> tuple[RunResult, str]:
-        """Return the run of the recommended strategy with ``seed`` (default: the first), and the recommended model's
-        name.
+        """Return the recommended strategy's run with ``seed`` (default: the first), and the recommended model's name.
 
         Raises ``ConfigError`` if nothing is recommended.
         """
@@ -145,10 +142,8 @@ class CurveResult(ComparisonResult):
 
     @cached_property
     def curve(self) -> pd.DataFrame:
-        """The points of the plot, one row per strategy, value of the hyper-parameter and seed.
-
-        Each row has the plotted metric's mean and variance over hospitals.
-        """
+        """The plotted metric's mean and variance over hospitals, one row per strategy, hyper-parameter value and
+        seed."""
         return self.table("curve.csv")
 
     @cached_property
@@ -163,10 +158,5 @@ class CurveResult(ComparisonResult):
 
 
 def _of_run(run: RunResult, labels: Mapping[str, str]) -> tuple[str, int]:
-    """Return the strategy and seed of a run.
-
-    ``labels`` maps the names of the runs' folders to labels of strategies. For a folder in ``labels`` the run's YAML is
-    not read, because reading it is slow.
-    """
     label = labels.get(run.folder.parent.name)
     return (run.strategy, run.seed) if label is None else (label, int(run.folder.name.removeprefix("seed-")))

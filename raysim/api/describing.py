@@ -31,13 +31,13 @@ class Description:
     config: Config
     federation: Federation
     seed: int
-    """The first seed of the configuration, by which each hospital's rows are divided into parts, such as training and
-    test rows."""
+    """The seed by which each hospital's rows are divided into parts, such as training and test rows."""
     other_seeds: tuple[int, ...]
-    """The other seeds of the configuration; empty if all seeds divide rows in the same way."""
+    """The other configured seeds; empty if all seeds divide rows in the same way."""
     epsilon: Smoothing
-    """How empty bins are smoothed in the population stability index (PSI): a number that is added to every share, or
-    ``counts``, which adds half a row to every bin."""
+    """How the population stability index (PSI) is smoothed: a number added to every share, or ``counts`` (half a row
+    added to every bin).
+    """
 
     @cached_property
     def summary(self) -> Summary:
@@ -106,10 +106,10 @@ def describe(
 ) -> Description:
     """Describe the hospitals' data that a configuration names, as ``raysim describe`` does.
 
-    ``epsilon`` is a number that is added to each share of rows before the population stability index (PSI) is computed.
-    If it is ``counts``, half a row is added to each count instead. The other arguments have the same meaning as for
-    :func:`raysim.run`. A configuration that a run or comparison would reject is rejected here too. If the configuration
-    lists several seeds, the first one splits rows into training, validation and test.
+    ``epsilon`` is a number that is added to each share of rows before the population stability index (PSI) is computed;
+    ``counts`` adds half a row to each count instead. The other arguments have the same meaning as for
+    :func:`raysim.run`. If the configuration lists several seeds, the first one splits rows into training, validation
+    and test.
     """
     with search_path_restored():
         asked = configuration(config, data=data, seed=seed, overrides=overrides)

@@ -11,7 +11,7 @@ from raysim.core.installed import need
 from raysim.storage.manifest import Manifest
 
 SCALE = 2.0
-"""Pixels of a PNG per unit of length of the SVG figure."""
+"""Pixels of a PNG per unit of length of the SVG."""
 
 
 class Drawing:
@@ -27,7 +27,7 @@ class Drawing:
         return f"figure '{self.name}'"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the figure to ``path`` as SVG, PDF or PNG, by the suffix of ``path``. Returns the path.
+        """Write the figure to ``path`` as SVG, PDF or PNG, by its suffix. Returns the path.
 
         PDF and PNG need the package ``vl-convert-python``. Raises ``ConfigError`` for another suffix, or if that
         package is missing.
@@ -48,9 +48,7 @@ class Drawing:
 
 
 class Figures(Mapping[str, Drawing]):
-    """The figures of the report page in ``folder``, by name. An unknown name raises an error that suggests the nearest
-    name.
-    """
+    """The figures of the report page in ``folder``, by name."""
 
     def __init__(self, folder: Path) -> None:
         paths = [Path(folder, name) for name in Manifest.read(folder).files if name.startswith("plots/")]

@@ -22,7 +22,7 @@ def page(title: str, content: str, sentences: Sequence[str], folder: Path) -> st
 
 
 def table(models: pd.DataFrame) -> str:
-    """Return an HTML table with one row per model: the metrics that commands print. Undefined ones read "undefined"."""
+    """Return an HTML table with one row per model: the metrics that commands print."""
     kind = reporting(models)
     few = "hospitals" in models and bool(models["hospitals"].max() < FEW_HOSPITALS)
     headings = ranking(kind, models[kind.headline], few=few)

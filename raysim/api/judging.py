@@ -35,15 +35,14 @@ def judge(
     - ``predictions``: a data frame with one row per model, seed and test row, and with columns ``hospital``, ``row``,
       ``label``, ``model``, ``seed`` and ``probability``; or a CSV or Parquet file with these columns.
     - ``reference``: the model with which the other models are compared.
-    - ``tried``: how many models other than ``reference`` were tried, including those that are not in the table. None:
-      as many as the table has.
+    - ``tried``: how many models other than ``reference`` were tried. None: as many as the table has.
     - ``predicts``: the predicted event in words, for the report. ``event``: the value of the label that is the event,
       if it is not 1.
     - ``logits``, ``percent``: whether probabilities are given as logits, or in percent.
     - ``common``: whether to use only the rows that all models have predicted.
     - ``name``: the title of the report. ``out``: the folder to write into; None: a new folder below ``runs/``.
 
-    Raises :class:`raysim.RaysimError` with a one-line message for a table that cannot be evaluated.
+    Raises :class:`raysim.RaysimError` for a table that cannot be evaluated.
     """
     from raysim.experiment.judging.reading import read
     from raysim.experiment.judging.run import judge as judged
@@ -71,7 +70,7 @@ def validate(
     - ``data``: a data frame with the rows. ``overrides`` replace values of ``config``.
     - ``out``: the folder to write into; None: a new folder below ``runs/``.
 
-    Raises :class:`raysim.RaysimError` with a one-line message if the model cannot be used or does not fit the rows.
+    Raises :class:`raysim.RaysimError` if the model cannot be used or does not fit the rows.
     """
     from raysim.experiment.validation.run import validate as validated
 

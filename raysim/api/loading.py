@@ -20,7 +20,6 @@ KINDS: dict[str, type[Loaded]] = {
     "curve": CurveResult,
     "sweep": SweepResult,
 }
-"""The class that holds the results of each command, by the name of the command."""
 
 
 def load(folder: str | os.PathLike[str]) -> Loaded:

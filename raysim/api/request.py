@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WARNS, WIDE = "warning: ", 10_000
-"""The beginning of a printed line that is a warning; and a console width, in characters, that no line reaches."""
+"""The beginning of a printed warning; and a console width, in characters, that no line reaches."""
 
 StrategyLike = str | Mapping[str, Any] | Strategy | type[Strategy]
 """The forms in which a strategy can be given: its registered name, the content of a section ``strategy``, an instance,
-or a class."""
+or a class.
+"""
 
 Strategies = Sequence[StrategyLike] | Mapping[str, StrategyLike]
 """Several strategies: a list, or a mapping from the labels that they have in tables."""
@@ -55,7 +56,7 @@ def configuration(
 ) -> Config:
     """Return the configuration from ``source``, with values replaced by the other arguments.
 
-    The keys of plug-ins (such as a strategy's own keys) are not checked yet.
+    The keys of plug-ins are not checked yet.
     """
     given = (strategy, strategies, data, seed, overrides)
     if isinstance(source, Config) and all(each is None for each in given):
@@ -74,10 +75,7 @@ def tree_of(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> dict[str, Any]:
-    """Return the same configuration as :func:`configuration`, but as an unchecked mapping.
-
-    It keeps sections that only one command reads, such as ``sweep``.
-    """
+    """Return the configuration as an unchecked mapping, with sections such as ``sweep`` that only one command reads."""
     if not isinstance(overrides, Mapping | Sequence | None) or any(
         not isinstance(each, str) for each in overrides or ()
     ):
@@ -123,15 +121,14 @@ def _labelled(strategies: Strategies) -> list[Any]:
 
 
 def _keys(section: Any) -> Mapping[str, Any]:
-    """Return the section ``data`` as a mapping. If the section is only a text, this is the name of a data source."""
     return section if isinstance(section, Mapping) else {"source": section}
 
 
 def console_or_warnings(console: Console | None, verbose: bool) -> Console:
     """Return the console on which progress is printed.
 
-    It is ``console`` if given, otherwise standard output if ``verbose`` or in a notebook. In all other cases nothing is
-    printed, and warnings go to the logger ``raysim``.
+    It is ``console`` if given, else standard output if ``verbose`` or in a notebook. In all other cases only warnings
+    go to the logger ``raysim``.
     """
     if console is not None:
         return console
@@ -152,15 +149,14 @@ class _Warnings(io.StringIO):
 
 
 _connecting = threading.RLock()
-"""The lock held by the thread whose call connects this process to Ray, until the call has ended."""
 
 
 @contextlib.contextmanager
 def alone_on_ray(in_process: bool) -> Iterator[None]:
     """Let only one thread at a time connect this process to Ray, because all threads share one connection.
 
-    Calls with ``in_process`` do not use Ray and may run concurrently. If the caller has connected to Ray before, all
-    calls may run concurrently. Raises ``ResourceError`` if another thread's call has opened the connection.
+    Raises ``ResourceError`` if another thread's call has opened the connection. Calls with ``in_process``, or on a
+    connection of the caller, may run concurrently.
     """
     if in_process:
         yield
@@ -185,5 +181,4 @@ def search_path_restored() -> Iterator[None]:
 
 
 def path_of(out: str | os.PathLike[str] | None) -> Path | None:
-    """Return the path of an output folder; None stays None."""
     return None if out is None else expanded(out)

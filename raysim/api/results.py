@@ -1,6 +1,6 @@
 """The results of runs in their folders, as data frames, figures and predictions.
 
-Everything is read from the files. A call's result therefore equals one that :func:`raysim.load` opens later.
+Everything is read from the files.
 """
 
 from __future__ import annotations
@@ -35,20 +35,18 @@ if TYPE_CHECKING:
 
 Predictions = pd.DataFrame | pd.Series
 """Predictions for ``n`` rows: the probability of the event for a label of two classes ``[n]``, of each class for ``C``
-classes ``[n, C]``, or the predicted value of a real-valued label ``[n]``."""
+classes ``[n, C]``, or the value of a real-valued label ``[n]``.
+"""
 
 
 class Results:
-    """Results that raysim has written to a folder; the base class of the results of all commands."""
+    """Results in a folder; the base class of the results of all commands."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = expanded(folder).absolute()
 
     def __repr__(self) -> str:
-        """Return the title, the first sentence of the conclusions and the folder.
-
-        If files are missing, return the class and the folder.
-        """
+        """Return the title, the first sentence of the conclusions and the folder."""
         try:
             return f"<{self._title}: {self._sentences[0]} ({display_path(self.folder)})>"
         except (OSError, ValueError, LookupError, RaysimError):
@@ -63,7 +61,6 @@ class Results:
 
     @property
     def _title(self) -> str:
-        """The title of the results, as notebooks print it."""
         raise NotImplementedError
 
     @property
@@ -80,7 +77,7 @@ class Results:
 
     @cached_property
     def figures(self) -> Figures:
-        """The figures of the folder's report page, by name. Notebooks display them; ``save`` writes one to a file."""
+        """The figures of the folder's report page, by name. ``save`` writes one to a file."""
         return Figures(self.folder)
 
     @cached_property
@@ -107,7 +104,7 @@ class RunResult(Results):
 
     @property
     def strategy(self) -> str:
-        """The name of the strategy as tables and figures print it."""
+        """The name of the strategy in tables and figures."""
         return plugins.label(self.config.strategy)
 
     @property
@@ -149,8 +146,8 @@ class RunResult(Results):
         """The coefficients of a linear model, one row per model and feature.
 
         ``coefficient`` is per unit of the scaled feature, and ``per_unit`` per unit of the unscaled column. If the
-        strategy estimates standard errors, ``se``, ``low`` and ``high`` are the standard error and the 95 % interval of
-        ``coefficient``. Their robust versions are ``se_robust``, ``low_robust`` and ``high_robust``.
+        strategy estimates errors, ``se``, ``low`` and ``high`` are the standard error and the 95 % interval of
+        ``coefficient``; ``se_robust``, ``low_robust`` and ``high_robust`` are robust versions.
         """
         return self.table("coefficients.csv")
 
@@ -168,7 +165,6 @@ class RunResult(Results):
 
     @property
     def _stopped(self) -> Stopped | None:
-        """Whether and when early stopping ended the run; None if early stopping was not configured."""
         summary = self.summary
         if "stop_reason" not in summary:
             return None
@@ -199,9 +195,8 @@ class RunResult(Results):
     ) -> Predictions:
         """Predict new rows, given as a data frame with the training data's columns, or as the path of a file with them.
 
-        The result has the index of ``rows``; blank rows are left out. For two classes it is a series with the
-        probability of the event. For more classes it is a frame with one column per class. For a numeric label it is a
-        series in the label's unit.
+        The result has the index of ``rows``; blank rows are left out. It is a series of probabilities of the event for
+        two classes, a frame with one column per class for more, and a series in the label's unit for a numeric label.
 
         Each row is predicted with the model of its hospital. A column of ``rows`` names the hospital, or ``hospital``
         applies to all rows. ``model`` is a name in :attr:`models`; None: the main model. Raises ``DataError`` for rows
@@ -232,7 +227,7 @@ class Answer(dict[str, Any]):
 
     @property
     def recommended(self) -> str | None:
-        """The recommended strategy (and model). None for a single run, and if nothing is recommended."""
+        """The recommended strategy (and model); None for a single run, and if nothing is recommended."""
         label: str | None = self["recommended"]
         return label
 
@@ -244,7 +239,7 @@ class Answer(dict[str, Any]):
 
     @property
     def card(self) -> Card:
-        """The decision card: one line on each finding that matters for using the model, and a headline."""
+        """The decision card: a headline, and one line on each finding that matters for using the model."""
         return Card.read(self)
 
     def __str__(self) -> str:
@@ -252,7 +247,6 @@ class Answer(dict[str, Any]):
 
 
 def _file(rows: Any) -> Path:
-    """Return the path of a file of rows. Raises ``DataError`` if ``rows`` is neither a path nor a data frame."""
     if not isinstance(rows, str | os.PathLike):
         raise DataError(
             f"table: {of_type(rows)} is neither a data frame nor a file; make a data frame of the rows: "
@@ -262,15 +256,11 @@ def _file(rows: Any) -> Path:
 
 
 def _figure(value: float | None) -> float:
-    """Convert a number from a JSON file: null (None) becomes NaN."""
     return math.nan if value is None else value
 
 
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """Concatenate the rows of all tables.
-
-    The key of a table is a tuple, whose parts fill its first columns; ``names`` are the names of these columns.
-    """
+    """Concatenate the rows of all tables; a table's key, a tuple, fills its first columns, called ``names``."""
     blocks = []
     for key, table in tables.items():
         block = table.copy()

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 
 READING = "reading data"
-"""The name of the progress phase in which data are read, before training."""
 
 
 def run(
@@ -58,8 +57,8 @@ def run(
     """Train one strategy, evaluate it, and write its results and report to a folder, as ``raysim run`` does.
 
     - ``config``: a YAML file, a mapping with its content, a ``Config``, or None for the synthetic federation.
-    - ``strategy``: a registered name, the content of a section ``strategy``, a strategy object, or its class. A class
-      that is defined in a notebook or a function can be trained, but another process cannot resume its run.
+    - ``strategy``: a registered name, the content of a section ``strategy``, a strategy object, or its class. Another
+      process cannot resume the run of a class that is defined in a notebook or a function.
     - ``data``: a data frame. The section ``data`` of ``config`` names its columns for the hospital and the label.
     - ``seed`` and ``overrides`` replace values of ``config``. ``overrides`` maps dotted keys to values
       (``{"training.rounds": 5}``), or is a list in the form of ``--set`` (``["training.rounds=5"]``).
@@ -88,9 +87,9 @@ def compare(
 ) -> ComparisonResult:
     """Train several strategies, each with several seeds, and compare them, as ``raysim compare`` does.
 
-    ``strategies``: the strategies to compare, as a list or as a mapping from labels. Each has the form that :func:`run`
-    accepts. ``seed``: the only seed to run. Without it, three seeds are run, unless ``config`` sets a seed, several
-    seeds or folds. All other arguments are the same as for :func:`run`.
+    ``strategies``: a list, or a mapping from labels, of strategies as for :func:`run`. ``seed``: the only seed to run;
+    by default there are three, unless ``config`` sets seeds or folds. All other arguments are the same as for
+    :func:`run`.
     """
     asked = configuration(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
     return play_comparison(
@@ -114,8 +113,8 @@ def curve(
     """Compare strategies over the values of one hyper-parameter, as ``raysim curve`` does.
 
     The section ``curve`` of ``config`` names the hyper-parameter and its values. ``of`` may name the folder of a
-    finished comparison. Then nothing is run, and the table and the plot are made from its results. All other arguments
-    are the same as for :func:`compare`.
+    finished comparison, from which the table and the plot are made without any run. All other arguments are the same as
+    for :func:`compare`.
     """
     from raysim.api.comparison_result import CurveResult
     from raysim.experiment.curves.curve import begin
@@ -141,8 +140,8 @@ def sweep(
     """Search for an accurate and fair configuration in many trials on Ray, as ``raysim sweep`` does.
 
     The section ``sweep`` of ``config`` names the searched keys and the objectives. ``strategy`` is the same as for
-    :func:`run`; a strategy's class must be importable by the processes that run trials. One keyboard interrupt ends the
-    sweep with the trials completed so far, and :func:`resume` continues it.
+    :func:`run`; a strategy's class must be importable by other processes. After a keyboard interrupt, :func:`resume`
+    continues the sweep.
     """
     from raysim.api.sweep_result import SweepResult
     from raysim.storage.results import choose_folder
@@ -233,10 +232,7 @@ def resume(
 def resume_with(
     path: Path, ticket: Ticket, *, in_process: bool, verbose: bool, console: Console | None
 ) -> RunResult | ComparisonResult | CurveResult:
-    """Do the same as :func:`resume` for the run, comparison or curve in the folder ``path``.
-
-    ``ticket`` is the content of the folder's ``resume.json``: which command was started, and whether it has finished.
-    """
+    """Do the same as :func:`resume` for the folder ``path``, whose ``resume.json`` has the content ``ticket``."""
     from raysim.api.comparison_result import CurveResult
     from raysim.core.importing import standing_here
     from raysim.experiment.curves.curve import go_on
@@ -263,7 +259,6 @@ def resume_with(
 
 
 def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResult:
-    """Return the results in a folder; ``kind`` is the command that wrote them, as ``resume.json`` names it."""
     from raysim.api.comparison_result import ComparisonResult, CurveResult
     from raysim.api.results import RunResult
 

@@ -30,19 +30,19 @@ class SweepResult(Results):
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        """The content of ``summary.json``: numbers of trials, hypervolume, recommendation; None where undefined."""
+        """The content of ``summary.json``; undefined values are None."""
         tree: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
         return tree
 
     @property
     def ended(self) -> bool:
-        """Whether all trials have ended; otherwise :func:`raysim.resume` continues the sweep."""
+        """Whether all trials have ended; else :func:`raysim.resume` continues the sweep."""
         over = sum(int(self.summary[state]) for state in ("completed", "stopped", "failed"))
         return over == int(self.summary["trials"])
 
     @property
     def failed(self) -> int:
-        """The number of trials that ended with an error; :attr:`trials` has the error messages."""
+        """The number of trials that ended with an error."""
         return int(self.summary["failed"])
 
     @cached_property
@@ -57,8 +57,7 @@ class SweepResult(Results):
 
     @property
     def recommended(self) -> Mapping[str, Any]:
-        """The recommended trial's values of the searched keys, in the form of the argument ``overrides`` of
-        :func:`raysim.run`.
+        """The recommended trial's values of the searched keys, as ``overrides`` of :func:`raysim.run`.
 
         Raises ``ConfigError`` if no trial is recommended.
         """

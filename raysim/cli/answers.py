@@ -1,4 +1,4 @@
-"""Prints the result of ``run``, ``compare``, ``curve`` and ``resume``: its block, and the tables below it."""
+"""Prints the results of ``run``, ``compare``, ``curve`` and ``resume``."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def show_answer(
 ) -> None:
     """Print the summary block of a run or comparison: the headline, a short table and the path of the report.
 
-    - ``path``: the file of the configuration. ``settings``: the values of ``--set``. The suggested next command repeats
-      both.
+    - ``path``: the file of the configuration. ``settings``: the values of ``--set``. Both are for the suggested next
+      command.
     - ``seconds``: the duration of the command. With ``details`` all tables are printed as well.
     """
     from raysim.api.results import RunResult
@@ -88,7 +88,6 @@ def _show(block: Block, result: RunResult | ComparisonResult, console: Console, 
 
 
 def _show_details(result: RunResult | ComparisonResult, console: Console) -> None:
-    """Print the tables of a run or comparison, and all sentences that give reasons for its headline."""
     from raysim.api.results import RunResult
     from raysim.report.terminal.progress import say
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PAGE = "audit.html"
-"""The name of the HTML page that an audit writes into its folder."""
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a run.")]
 Shadows = Annotated[
@@ -94,7 +93,6 @@ def audit(
 
 
 def _show(summary: Mapping[str, Any], console: Console) -> None:
-    """Print one sentence on the result of each attack, the same as in the report."""
     from raysim.report.pages.audit import lead
     from raysim.report.terminal.progress import say
 

@@ -21,9 +21,8 @@ def show_block(
 ) -> None:
     """Print a summary block.
 
-    If ``details`` is given, this function prints more below the block, and then the headline is printed again. The
-    block is 80 characters wide, unless a terminal or ``COLUMNS`` sets another width. In a terminal the path of the
-    ``report`` is a link. With ``open_`` the report is also opened in a browser.
+    ``details`` prints more below the block, and then the headline is printed again. With ``open_`` the ``report`` is
+    also opened in a browser.
     """
     from raysim.report.terminal.answers import styled
     from raysim.report.terminal.block import WIDTH, lines

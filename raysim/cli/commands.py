@@ -40,9 +40,8 @@ def _execute(
 ) -> None:
     """Execute ``raysim run`` or ``raysim compare``, and print its result to ``console``.
 
-    ``path`` is the file from which ``config`` was read, and ``settings`` are the values of ``--set``. Progress is
-    printed to ``progress``. With ``json``, standard output has only the result, and everything else goes to
-    ``console``.
+    ``path`` is the file from which ``config`` was read, and ``settings`` are the values of ``--set``. With ``json``,
+    standard output has only the result.
     """
     from raysim.api import running
 
@@ -60,7 +59,6 @@ run_one, compare_all = partial(_execute, "run"), partial(_execute, "compare")
 
 
 def _found(result: RunResult | ComparisonResult) -> dict[str, Any]:
-    """Return the fields that ``--json`` prints for a run or comparison."""
     from raysim.api.results import RunResult
 
     if isinstance(result, RunResult):
@@ -93,9 +91,7 @@ def describe_data(
 ) -> None:
     """Execute ``raysim describe``: print the hospitals' data, and write the file ``table`` with one row per hospital.
 
-    ``epsilon`` is added to each share of rows before the population stability index (PSI) is computed. If it is
-    ``counts``, half a row is added to each count instead. If several seeds are configured, the first one splits the
-    rows. Raises ``ConfigError`` if ``table`` cannot be written.
+    ``epsilon`` is the text of ``--epsilon``. Raises ``ConfigError`` if ``table`` cannot be written.
     """
     from raysim.api.describing import describe
     from raysim.core.atomic import replacing
@@ -127,7 +123,6 @@ def describe_data(
 
 
 def _smoothing(text: str | None) -> Smoothing:
-    """Parse and check the value of ``--epsilon``."""
     if text is None:
         return EPSILON
     try:

@@ -13,8 +13,6 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 
 WIDE = 120
-"""Smallest width of the console, in characters, at which the keys of a plug-in are printed as a table; on a narrower
-console each key is a paragraph."""
 
 
 USAGE = {
@@ -23,13 +21,11 @@ USAGE = {
     "sources": "raysim list sources NAME: keys, what it reads",
     "selections": "raysim list selections NAME: keys, paper",
 }
-"""The line printed below the list of all plug-ins of a kind, by kind."""
 
 EVERY_STRATEGY = (
     "Every strategy has the key personalization, one step after the last round or a list of steps: "
     "{epochs: 1, learning_rate: 0.03} fine-tunes, {name: recalibrate} shifts risks by validation rows."
 )
-"""The lines printed below the keys of every strategy."""
 
 
 def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
@@ -121,7 +117,7 @@ def _names(plugins: list[Plugin], width: int) -> Table:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Join the lines of each paragraph, because the terminal wraps paragraphs at its width; lists keep their lines."""
+    """Join the lines of each paragraph, because the terminal wraps paragraphs; lists keep their lines."""
     lines: list[str] = []
     goes_on = False
     for line in text.splitlines():

@@ -1,8 +1,8 @@
 """The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands of other packages.
 
 Exit codes: 0 for success, 1 for an internal error, 2 for bad input (with one line on how to correct it), 130 if
-interrupted, 141 if the reader of the output has closed it, and 143 if terminated. Each command imports what it needs
-only when it runs, so that ``raysim --help`` is quick.
+interrupted, 141 if the reader of the output has closed it, and 143 if terminated. Commands import what they need only
+when they run, so that ``raysim --help`` is quick.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 
 
 UNREAD = 141
-"""Exit code of a command whose output goes into a pipe that is no longer read. A process ended by SIGPIPE has the same
-exit code."""
+"""Exit code of a command whose output is no longer read, as of a process ended by SIGPIPE."""
 
 
 class Commands(TyperGroup):
-    """The group of all commands. If a plug-in calls ``sys.exit``, that is reported as an error of the plug-in."""
+    """The group of all commands, which reports ``sys.exit`` in a plug-in as an error."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **settings: Any) -> Any:
         args = [_at_home(argument) for argument in args]
@@ -66,7 +65,6 @@ class Commands(TyperGroup):
 
 
 def _at_home(argument: str) -> str:
-    """Expand a leading ``~/`` in an argument's path; in ``--out=~/runs``, for example, the shell does not expand it."""
     option, given, path = argument.partition("=") if argument.startswith("--") else ("", "", argument)
     return option + given + (os.path.expanduser(path) if path.startswith("~/") else path)
 
@@ -118,12 +116,10 @@ class Kind(StrEnum):
 
 
 def _kinds(incomplete: str) -> list[str]:
-    """Return shell completions for ``raysim list``: the kinds that begin with ``incomplete``."""
     return [kind.value for kind in Kind if kind.startswith(incomplete)]
 
 
 def _names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return shell completions for ``raysim list KIND``: the names of this kind that begin with ``incomplete``."""
     from raysim.core.installed import registered
 
     return [entry.name for entry in registered(str(ctx.params.get("kind"))) if entry.name.startswith(incomplete)]
@@ -238,7 +234,7 @@ def list_(
 
 
 def main() -> None:
-    """Run the command line and exit. An error that a user can correct is printed in one line; its exit code is 2."""
+    """Run the command line and exit. An error that a user can correct is printed in one line, with exit code 2."""
     from raysim.core import blas, host, pipes
     from raysim.core.errors import HangingError, RaysimError, TableGiven, of_the_machine
 
@@ -281,7 +277,6 @@ def main() -> None:
 
 
 def _without_folder(error: OSError | MemoryError) -> str | None:
-    """Return an error message if the command's working directory has been removed; None if it exists."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -291,7 +286,7 @@ def _without_folder(error: OSError | MemoryError) -> str | None:
 
 
 def _complain(line: str) -> None:
-    """Print an error message to standard error: wrapped at words in a terminal, otherwise in one line."""
+    """Print an error message to standard error: wrapped at words in a terminal, else in one line."""
     if sys.stderr.isatty():
         import shutil
         import textwrap
@@ -303,10 +298,9 @@ def _complain(line: str) -> None:
 
 @cache
 def _add_commands() -> None:
-    """Add the commands of the entry-point group ``raysim.commands``: functions whose modules import only typer.
+    """Add the commands of the entry-point group ``raysim.commands``, those of raysim first, once per process.
 
-    Raysim's own commands are added first, so that another package cannot take their names. The function is executed
-    once per process.
+    Another package cannot take the name of a raysim command.
     """
     from raysim.core.installed import registered
 
@@ -327,5 +321,4 @@ def _configuration(path: Path | None, overrides: list[str] | None, seed: int | N
 
 
 def _one_seed(seed: int | None) -> list[str]:
-    """Return the value of ``--seed`` in the form of ``--set``."""
     return [] if seed is None else [f"seed={seed}", "seeds=[]"]

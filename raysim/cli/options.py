@@ -23,19 +23,17 @@ Open = Annotated[bool, typer.Option("--open", help="Open the report in the defau
 Dashboard = Annotated[bool, typer.Option("--dashboard", help="Start Ray with its dashboard, and print the address.")]
 
 WIDE = 160
-"""Width of a printed line, in characters, if neither a terminal nor the variable ``COLUMNS`` gives a width."""
 
 REPORT = "report.html"
-"""The name of the HTML page that a command writes into its folder."""
 
 
 def greet() -> None:
-    """Print in a terminal, before slow imports, that the command has started. The next output overwrites this."""
+    """Print in a terminal, before slow imports, that the command has started."""
     _write("starting raysim\r")
 
 
 def ungreet() -> None:
-    """Erase the line that :func:`greet` printed, because the next line of output may be shorter."""
+    """Erase the line that :func:`greet` printed."""
     _write("\x1b[2K")
 
 
@@ -45,17 +43,16 @@ def _write(text: str) -> None:
 
 
 def console_of(json: bool = False) -> Console:
-    """Return the console to which a command prints its result: standard output, or standard error with ``json``.
+    """Return the console for a command's result: standard output, or standard error with ``json``.
 
-    With ``json``, standard output is reserved for the JSON. In a pipe or a log file, the environment variable
-    ``COLUMNS`` sets the width of lines; without it, every table fits.
+    In a pipe or a log file, ``COLUMNS`` sets the width of lines; without it, every table fits.
     """
     ungreet()
     return _console(stderr=json)
 
 
 def progress_of() -> Console:
-    """Return the console for progress and notes: standard error, because standard output is reserved for the result."""
+    """Return the console for progress and notes: standard error."""
     ungreet()
     return _console(stderr=True)
 
@@ -70,7 +67,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = False) -> list[str]:
-    """Return the values of ``--set``, to which ``--dashboard`` adds the setting that starts Ray's dashboard."""
+    """Return the values of ``--set``, to which ``--dashboard`` adds a setting."""
     from raysim.core.errors import ConfigError
 
     if dashboard and in_process:
@@ -79,7 +76,7 @@ def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = F
 
 
 def places_of(folder: Path, page: str = REPORT) -> dict[str, Any]:
-    """Return the path of the folder and that of its report, the first fields of a command's JSON."""
+    """Return the paths of the folder and of its report, the first fields of a command's JSON."""
     return {"folder": folder, "report": folder / page}
 
 
@@ -93,10 +90,9 @@ def print_json(tree: Any) -> None:
 
 
 def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page: str = REPORT) -> None:
-    """Print the path of a folder of results and that of its report ``page``.
+    """Print the paths of a folder of results and of its report ``page``.
 
-    With ``open_`` the report is also opened in a browser. Paths are relative to the working directory, unless ``out``
-    is absolute. In a terminal the report's path is a link.
+    With ``open_`` the report is also opened in a browser.
     """
     from rich.text import Text
 
@@ -129,7 +125,7 @@ def _relative(folder: Path) -> Path:
 
 
 def open_report(report: Path, console: Console) -> None:
-    """Open a report in the default browser, or print why that failed."""
+    """Open a report in the browser, or print why that failed."""
     import webbrowser
 
     if not report.is_file():

@@ -1,7 +1,6 @@
 """The commands ``raysim sweep``, ``resume`` and ``ui``, entry points of the group ``raysim.commands``.
 
-Exit codes are the same as for other commands. In addition, exit code 3 means that trials of a sweep have failed. The
-module imports only typer.
+Exit code 3 means that trials of a sweep have failed. The module imports only typer.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from raysim.api.sweep_result import SweepResult
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
-"""Exit codes of a sweep: all trials succeeded (0), some failed (3), or it was stopped before all had ended (130)."""
 
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="YAML: a configuration with a section 'sweep'.")]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the run, comparison or sweep to continue.")]
@@ -138,7 +136,6 @@ def _show(
     details: bool = False,
     open_: bool = False,
 ) -> None:
-    """Print the summary block of a sweep, which took ``seconds``; with ``details`` also its tables."""
     from functools import partial
 
     from raysim.config.reading import read_tree

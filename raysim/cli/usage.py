@@ -1,4 +1,4 @@
-"""Reports errors in a command line, such as an unknown option, in one line: the error, and where to find help."""
+"""Reports errors in a command line, such as an unknown option, in one line."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import typer
 
 NUMBER = "<int>"
-"""The placeholder in help texts for the value of an option that :func:`whole_number` reads."""
+"""The placeholder in help texts for a whole number."""
 
 _UsageError: Any = typer.BadParameter.__mro__[1]
-"""The base class of typer's usage errors. It is not public; typer exports only its subclass ``BadParameter``."""
+"""The base class of typer's usage errors, which is not public."""
 
 
 @contextlib.contextmanager
@@ -29,7 +29,7 @@ def in_one_line() -> Iterator[None]:
 
 
 def whole_number(text: str) -> int:
-    """Parse an option's whole number. The error message contains the value, which some typer versions omit."""
+    """Parse an option's whole number. The error contains the value, which some typer versions omit."""
     try:
         return int(text)
     except ValueError:

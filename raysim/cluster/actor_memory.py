@@ -1,7 +1,6 @@
-"""An actor's cache of its hospitals' memory, which the hospitals store between rounds.
+"""An actor's cache of its hospitals' memory: the data that a hospital keeps from one call of a program to the next.
 
-A hospital's memory is the data that it keeps from one call of a program to the next. Because of the cache, later calls
-need not send it to the actor again. If an actor no longer has the memory, the call is repeated and sends it.
+Later calls need not send it to the actor again, unless the actor no longer has it.
 """
 
 from __future__ import annotations
@@ -13,17 +12,16 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 RECENT = 8
-"""The largest number of its hospitals' memories, as returned by earlier calls, that an actor caches. It allows for one
-per run that may share the actor."""
+"""The largest number of hospitals' memories that an actor caches: one for each run that may share the actor."""
 
 
 def keeps_memory(plan: RoundPlan) -> bool:
-    """Return whether actors cache the hospitals' memory after a call of ``plan``, for later calls in the same round."""
+    """Return whether actors cache the hospitals' memory after a call of ``plan``."""
     return plan.problem is None and plan.call is not None and plan.remembers
 
 
 Made = NewType("Made", str)
-"""The name of the hospitals' memory that a Ray task returned: the task's id, which Ray sends faster than an object."""
+"""The name of the hospitals' memory that a Ray task returned: the task's id."""
 
 
 def made_by(reference: Any) -> Made:
@@ -32,7 +30,7 @@ def made_by(reference: Any) -> Made:
 
 
 class Forgotten(Exception):
-    """An actor does not have the hospitals' memory with the requested name, for instance because it was restarted."""
+    """Raised if an actor does not have the requested memory, for instance because it was restarted."""
 
 
 class RecentMemory:
@@ -42,15 +40,13 @@ class RecentMemory:
         self._states: OrderedDict[Made, HospitalStates] = OrderedDict()
 
     def add(self, made: Made, states: HospitalStates) -> None:
-        """Store the memory ``states`` under the name ``made``, and drop the oldest memories until :data:`RECENT` are
-        left."""
+        """Store the memory ``states`` under the name ``made``; drop the oldest memories beyond :data:`RECENT`."""
         self._states[made] = states
         while len(self._states) > RECENT:
             self._states.popitem(last=False)
 
     def of(self, made: Made) -> HospitalStates:
-        """Return the memory with the name ``made``, which the caller must not change. Raises :class:`Forgotten` if
-        there is none."""
+        """Return the memory called ``made``, which must not be changed. Raises :class:`Forgotten` if it is gone."""
         if made not in self._states:
             raise Forgotten(made)
         return self._states[made]

@@ -11,9 +11,8 @@ from raysim.core.errors import ResourceError
 def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) -> list[Any]:
     """Wait for the first reply of each actor, and return the replies.
 
-    ``asked`` has one reference per actor; ``kind`` is the name of such an actor in errors. Raises ``ResourceError`` if
-    replies do not arrive within ``seconds``, or if an actor cannot start. The error tells the user to stop other work,
-    or to apply the ``remedy``.
+    ``asked`` has one reference per actor; ``kind`` names the actors in errors. Raises ``ResourceError``, with a
+    ``remedy``, if replies do not arrive within ``seconds``, or if an actor cannot start.
     """
     import ray
 
@@ -78,7 +77,7 @@ def has_died(ref: Any) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or the name of its type if the message is empty."""
+    """Return the first line of an error's message, or the name of its type."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 

@@ -1,7 +1,4 @@
-"""The connection to Ray: to a Ray that is started here, or to the cluster that ``RAY_ADDRESS`` names.
-
-If a cluster cannot be used, this is reported within 40 seconds, where Ray alone would wait and try again.
-"""
+"""The connection to Ray: to a Ray that is started here, or to the cluster that ``RAY_ADDRESS`` names."""
 
 from __future__ import annotations
 
@@ -27,29 +24,25 @@ from raysim.core.errors import HangingError, ResourceError
 from raysim.core.package import FOLDER
 
 START_SECONDS = 180.0
-"""The number of seconds that Ray may take to start or to connect this process, before it counts as hanging."""
+"""Seconds after which a start of Ray or a connection to it counts as hanging."""
 
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
-"""The environment variables that Ray sets in a process that connects to it; they are restored when the connection
-ends."""
+"""The environment variables that Ray sets in a process, to be restored when the connection ends."""
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""The environment variable with which Ray passes settings to a submitted job, including variables for its processes."""
+"""The environment variable with which Ray passes settings to a submitted job."""
 
 LISTENER = "ray_listen_error_messages"
-"""The name of the thread that prints messages of Ray's processes, including logs of dead ones."""
 
 TALKATIVE = ("ray.widgets.util",)
-"""The loggers that print while Ray is imported. In a notebook they report missing packages that only Ray's widgets
-need."""
 
 _imported_closed = False
-"""Whether this module imported Ray with the variable :data:`~raysim.cluster.own_ray.OPEN` at 0, so that a private Ray
-listens on this machine only.
+"""Whether this module imported Ray with :data:`~raysim.cluster.own_ray.OPEN` at 0, so that it listens on this machine
+only.
 """
 
 WATCH_SECONDS = 0.05
-"""The number of seconds between two checks that the processes of a Ray started here are still running."""
+"""The seconds between two checks that the processes of a Ray started here are running."""
 
 
 def awaited() -> bool:
@@ -61,8 +54,8 @@ def awaited() -> bool:
 def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
     """Connect this process to Ray while the context is open; a process that is already connected stays connected.
 
-    ``dashboard`` says whether a Ray that is started here has a dashboard. Raises ``ResourceError`` within 40 seconds if
-    the cluster cannot be used, and ``HangingError`` if a call of Ray does not return.
+    ``dashboard`` is for a Ray that is started here. Raises ``ResourceError`` within 40 seconds if the cluster cannot be
+    used, and ``HangingError`` if a call of Ray does not return.
     """
     global _imported_closed
     address = named()
@@ -114,10 +107,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
 
 
 def _started(options: Mapping[str, Any]) -> Keeper:
-    """Start Ray or connect to it, and return the thread that keeps it running.
-
-    If Ray does not start in time, as may happen on a busy machine, it is started once more.
-    """
+    """Start Ray or connect to it, and return the thread that keeps it running. A slow start is repeated once."""
     keeper = Keeper(options)
     try:
         keeper.start(START_SECONDS)
@@ -134,10 +124,9 @@ def _started(options: Mapping[str, Any]) -> Keeper:
 class Keeper:
     """A thread that calls ``ray.init(**options)`` and ``ray.shutdown()``.
 
-    ``ray.init`` is called outside the main thread for two reasons. It may wait forever inside Ray's code, which no
-    exception interrupts. In the main thread it also sets a signal handler that aborts the process three seconds after
-    SIGTERM. The thread lives as long as Ray is needed, because Linux ends Ray's processes with the thread that started
-    them.
+    In the main thread, ``ray.init`` could block forever, and it would set a signal handler that aborts the process
+    three seconds after SIGTERM. The thread lives as long as Ray is needed, because Linux ends Ray's processes with the
+    thread that started them.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -147,10 +136,10 @@ class Keeper:
         self._thread = threading.Thread(target=self._keep, name="Ray", daemon=True)
 
     def start(self, seconds: float) -> None:
-        """Wait until Ray is running, for at most ``seconds``.
+        """Wait until Ray is running. Raises the errors of ``ray.init``, and ``HangingError`` after ``seconds``.
 
-        Raises the errors of ``ray.init``, and ``HangingError`` if it takes longer. If Ray's code blocks all other
-        threads of a process of raysim's command line, Python's watchdog ends the process and prints its trace.
+        If Ray's code blocks all other threads of raysim's command line, Python's watchdog ends the process and prints
+        its trace.
         """
         watched, traced = host.is_own(), faulthandler.is_enabled()
         if watched:
@@ -202,7 +191,7 @@ class Keeper:
 def _lost(part: str) -> NoReturn:
     """End this process of raysim's command line, because ``part``, an essential process of its Ray, has ended.
 
-    Otherwise Ray would end the process some seconds later with exit code 1 and pages of logs, or wait forever.
+    Ray itself would end the process with pages of logs, or wait forever.
     """
     show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
     print(
@@ -232,6 +221,5 @@ def live_nodes() -> tuple[Node, ...]:
 
 
 def this_machine() -> Node:
-    """Return the resources that a Ray started on this machine would have: the container's cores, and the visible
-    GPUs."""
+    """Return the resources of a Ray on this machine: the container's cores, and the visible GPUs."""
     return Node("this machine", devices.cores(), devices.cards())

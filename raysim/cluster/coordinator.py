@@ -16,24 +16,17 @@ from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.pool import Pool
 
 PAUSE = 0.05
-"""The number of seconds between two messages that the coordinator sends, each with all events since the last one."""
 
 
 class CoordinatorActor:
-    """A Ray actor that coordinates the rounds of jobs at the hospitals of ``pool``.
-
-    The user's modules are imported from ``folders``.
-    """
+    """A Ray actor that coordinates the rounds of jobs at the hospitals of ``pool``."""
 
     def __init__(self, folders: Sequence[str], pool: Pool) -> None:
         search_only(folders)
         self._pool = pool
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
-        """Run :meth:`JobRun.events`, and yield the list of new events every ``PAUSE`` seconds.
-
-        The job runs on a background thread, so that no round waits until events are sent.
-        """
+        """Run :meth:`JobRun.events` on a background thread; yield the new events as a list every ``PAUSE`` seconds."""
         events_ahead = BackgroundIterator(JobRun(self._pool, job, since).events(every))
         while events := events_ahead.take():
             yield events
@@ -75,7 +68,7 @@ class BackgroundIterator(Generic[T]):
         """Wait for an item, then return all available items.
 
         The list is empty at the end, or if there is no item within ``seconds``. Raises the iterator's error once all
-        items before the error have been taken.
+        items before it have been taken.
         """
         taken: list[T] = []
         while self._end is None and (not taken or not self._queue.empty()):
@@ -102,7 +95,5 @@ class BackgroundIterator(Generic[T]):
 
 
 class _End:
-    """The marker that follows the last item, with the iterator's error if it has failed."""
-
     def __init__(self, error: BaseException | None) -> None:
         self.error = error

@@ -9,10 +9,7 @@ from raysim.core.errors import ResourceError
 
 
 def resolve_device(device: str) -> tuple[str, str]:
-    """Return the device that ``auto``, ``cpu`` or ``cuda`` means in this process.
-
-    Also returns a text for error messages on the GPUs that torch finds.
-    """
+    """Return the device that ``auto``, ``cpu`` or ``cuda`` means here, and a text on the GPUs that torch finds."""
     if device == "cpu":
         return "cpu", ""
     import torch
@@ -22,12 +19,11 @@ def resolve_device(device: str) -> tuple[str, str]:
 
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""The Linux file with a container's limit of processor time: microseconds of computing per period, and the period in
-microseconds."""
+"""The Linux file with a container's limit: microseconds of computing per period, and the period in microseconds."""
 
 
 def cores() -> float:
-    """Return the number of cores that a Ray started on this machine may use, within the container's limit."""
+    """Return the number of cores that a Ray on this machine may use, within the container's limit."""
     count = os.cpu_count() or 1
     try:
         quota, period = QUOTA.read_text().split()
@@ -37,7 +33,7 @@ def cores() -> float:
 
 
 def cards() -> int:
-    """Return the number of GPUs of a Ray started on this machine: those that both NVIDIA's driver and torch find."""
+    """Return the number of GPUs of a Ray on this machine: those that both NVIDIA's driver and torch find."""
     if not os.path.isdir("/proc/driver/nvidia/gpus"):
         return 0  # else torch is imported only to say so
     import torch
@@ -48,18 +44,16 @@ def cards() -> int:
 def device_for(device: str, gpus: float) -> str:
     """Return the device setting for an actor that reserves ``gpus`` GPUs, which may be a fraction.
 
-    If the actor reserves none, ``auto`` means the CPU: it must not use a GPU that it may find on its node.
+    If the actor reserves none, ``auto`` means the CPU, even on a node with a GPU.
     """
     return "cpu" if device == "auto" and not gpus else device
 
 
 def settle_device(device: str, gpus: float) -> None:
-    """Limit this process to its reserved share of GPUs, if ``device`` is ``cuda``, and make its computations
-    reproducible.
+    """Make computations of this process reproducible and, for ``cuda``, limit it to its reserved share of GPUs.
 
     ``gpus`` is a fraction of one GPU, or a number of GPUs. A fraction limits the process to this part of the GPU's
-    memory. If the process needs more memory, it fails, and other processes are not affected. Convolutions use
-    deterministic algorithms in float32, not TF32 with its ten bits of precision.
+    memory. Convolutions use deterministic algorithms in float32, not TF32.
     """
     if device != "cuda":
         return

@@ -10,23 +10,20 @@ import sys
 from raysim.core.errors import ResourceError
 
 CONNECT_SECONDS = 10.0
-"""The number of seconds within which the machine at Ray's address must accept a connection."""
+"""Seconds within which the machine at Ray's address must accept a connection."""
 
 GREET_SECONDS = 25.0
-"""The number of seconds within which the Ray at an address must accept this process."""
+"""Seconds within which the Ray at an address must accept this process."""
 
 SLOW = "timed out during startup"
-"""Part of Ray's message about a node that took more than half a minute to start."""
 
 AUTO, LOCAL = "auto", "local"
-"""The values of ``RAY_ADDRESS`` that are not addresses. ``auto`` means a running Ray on this machine, ``local`` a new
-Ray."""
+"""The values of ``RAY_ADDRESS`` that are not addresses: a running Ray on this machine, and a new Ray."""
 
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
 
 
 REFUSED = ("AuthenticationError", "InvalidAuthToken")
-"""Parts of Ray's messages about a wrong token. After such a message Ray keeps retrying for twenty seconds or more."""
 
 GREETING = """
 import logging, sys
@@ -37,14 +34,10 @@ try:
 except Exception as error:
     sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
 """
-"""A program that connects to the Ray at an address and prints the address of that Ray."""
 
 
 def named() -> str | None:
-    """Return the value of ``RAY_ADDRESS``; None if it is unset, empty, or ``local`` (a new Ray).
-
-    Whether a Ray runs at the address is not tested.
-    """
+    """Return the value of ``RAY_ADDRESS``; None if it is unset, empty, or ``local`` (a new Ray)."""
     address = os.environ.get("RAY_ADDRESS")
     return None if address == LOCAL else address or None
 
@@ -52,7 +45,7 @@ def named() -> str | None:
 def answering(address: str) -> str:
     """Return the address of the Ray at ``address`` after checking that it accepts this process.
 
-    Raises ``ResourceError`` within 40 seconds if it does not, for instance if no Ray replies or the token is wrong.
+    Raises ``ResourceError`` within 40 seconds if it does not.
     """
     if "://" in address:
         raise ResourceError(
@@ -77,7 +70,7 @@ def answering(address: str) -> str:
 def _greeted(address: str) -> str:
     """Do what :func:`answering` does, for ``auto`` or an address whose port is open.
 
-    A separate process calls Ray, because the call has no time limit, writes to stderr, and can end the calling process.
+    A separate process calls Ray, because the call has no time limit and can end the calling process.
     """
     command = [sys.executable, "-P", "-c", GREETING, address]
     try:
@@ -113,14 +106,13 @@ def _greeted(address: str) -> str:
 
 
 def _refused(messages: str) -> bool:
-    """Return whether one of Ray's messages says that the token is wrong."""
     return any(part in messages for part in REFUSED)
 
 
 def short(reason: str) -> str:
-    """Return the first sentence of Ray's message ``reason``, or the whole message if it is about different versions.
+    """Return the first sentence of Ray's message ``reason``, of at most 300 characters.
 
-    The result has at most 300 characters.
+    A message about different versions is not cut at its first sentence.
     """
     text = " ".join(reason.split())
     if "Version mismatch" not in text:

@@ -34,11 +34,7 @@ class ActorReady:
 
 
 class HospitalActor:
-    """A Ray actor that runs some of the hospitals, on its share of a GPU or on the CPU.
-
-    Actors that cannot read the federation's folder receive their hospitals' rows with the calls
-    (:mod:`raysim.cluster.shipping`).
-    """
+    """A Ray actor that runs some of the hospitals, on its share of a GPU or on the CPU."""
 
     def __init__(
         self,
@@ -52,7 +48,7 @@ class HospitalActor:
         """Prepare the process for its hospitals.
 
         - ``folders``: the folders from which the user's modules are imported.
-        - ``pools``: whether this actor also trains on the pooled rows of all hospitals, if a strategy needs it.
+        - ``pools``: whether this actor also trains on the pooled rows of all hospitals.
         - ``gpus``: the actor's share of GPUs.
         - ``threads``: the largest number of threads for computations.
         - ``served``: the ids of the actor's hospitals, in arrays of at most :data:`PIECE`.
@@ -71,8 +67,7 @@ class HospitalActor:
     ) -> tuple[PartialResult, Joined]:
         """Run a round of the actor's hospitals; see :meth:`HospitalGroup.round`.
 
-        ``states`` is the hospitals' memory, or its name. Raises :class:`Forgotten` if the actor has no memory of this
-        name.
+        ``states`` is the hospitals' memory, or its name. Raises :class:`Forgotten` if the actor lacks this memory.
         """
         import ray
 
@@ -86,10 +81,7 @@ class HospitalActor:
     def round_apart(
         self, plan: bytes | RoundPlan, states: HospitalStates | Made | None, shipment: Shipment | None = None
     ) -> tuple[PartialResult, Joined, NDArray[np.int64] | None]:
-        """Run :meth:`round`, but return the sums of the hospitals' updates as a separate third result.
-
-        This result stays on the actor's node until it is fetched.
-        """
+        """Run :meth:`round`, but return the sums of hospitals' updates separately, so that they stay on this node."""
         partial, remembered = self.round(plan, states, shipment)
         return replace(partial, units=None), remembered, partial.units
 
@@ -100,18 +92,14 @@ class HospitalActor:
     def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
         """Return whether this process can read the federation in ``folder``, and the address of its node.
 
-        ``expected`` has the properties of the caller's federation. If this process finds another federation in the
-        folder, it counts as not readable.
+        A federation without the properties ``expected`` counts as not readable.
         """
         import ray
 
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
     def ready(self, asking: str) -> ActorReady:
-        """Return the actor's device, node and software once the process is running.
-
-        The software is left out if the actor is on the caller's node, ``asking``.
-        """
+        """Return the actor's device, node and, unless it is on the caller's node ``asking``, its software."""
         import ray
 
         node = ray.util.get_node_ip_address()

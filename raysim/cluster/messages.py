@@ -1,5 +1,4 @@
-"""Messages to actors. Each is pickled once, and small messages are sent as plain bytes, which Ray does not pickle
-again."""
+"""Messages to actors. Each is pickled once, and small messages are sent as plain bytes."""
 
 from __future__ import annotations
 
@@ -15,16 +14,11 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 SMALL = 2**16
-"""The largest size in bytes of a plan that is sent within the call of each actor. Every version of Ray allows this
-size.
-"""
+"""The largest size in bytes of a plan that is sent within the call of each actor."""
 
 
 def shared_by_all(plan: RoundPlan) -> Any:
-    """Return the argument that passes ``plan`` to the calls of all actors.
-
-    It is the pickled plan or, if the plan is large, a reference to it in Ray's object store.
-    """
+    """Return the argument that passes ``plan`` to all actors: the pickled plan or, if large, a reference to it."""
     import ray
 
     if plan.models.nbytes < SMALL:
@@ -46,10 +40,9 @@ def received(plan: bytes | RoundPlan) -> RoundPlan:
 
 
 class Joined:
-    """The memory of an actor's hospitals, in a form that Ray sends faster.
+    """The memory of an actor's hospitals, in a form that Ray sends faster. It is unpickled as :data:`HospitalStates`.
 
-    It is unpickled as :data:`HospitalStates`. Small arrays with the same name are joined into one array, because Ray
-    takes time for each array.
+    Small arrays with the same name are joined into one array, because Ray takes time for each array.
     """
 
     def __init__(self, states: HospitalStates) -> None:

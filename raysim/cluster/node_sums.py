@@ -1,12 +1,11 @@
 """The addition of actors' sums within nodes and groups of nodes, before they are sent to the coordinator.
 
-Every actor that trains hospitals computes the sum of their updates, which is as large as the models. With several
-nodes, the actors of a node therefore store their sums in the node's memory, and one actor adds them. Only one sum per
-node is sent. With many nodes, groups of up to :data:`MOST_SUMS` such sums are added again, each group at one of its
-nodes. This is repeated until at most :data:`MOST_SUMS` sums remain for the coordinator.
+Every actor computes the sum of its hospitals' updates, which is as large as the models. One actor of each node adds the
+sums of its node. With many nodes, groups of up to :data:`MOST_SUMS` sums are added again, until at most
+:data:`MOST_SUMS` remain for the coordinator.
 
-The summands are integers (:mod:`raysim.core.exact`), and so are the masks of secure aggregation. The result is
-therefore the same, bit for bit, in whatever order sums are added.
+The summands, including masks of secure aggregation, are integers (:mod:`raysim.core.exact`). The result is therefore
+bit-identical in whatever order sums are added.
 """
 
 from __future__ import annotations
@@ -21,14 +20,16 @@ from raysim.engine.messages.update_sums import sum_count
 from raysim.strategies.base import POOLED, Ids
 
 Group = tuple[int, ...]
-"""The indices of actors whose sums are added by the first of them, which then has the result."""
+"""The indices of actors whose sums are added by the first of them."""
 
 MOST_SUMS = 8
 """The largest number of sums that the coordinator adds, or that a node adds for several nodes."""
 
 LEAST_BYTES = 2**17
-"""The size in bytes from which on actors' sums are added before they reach the coordinator. Smaller sums are sent
-within the actor's reply, because Ray sends results of up to 100 KiB without a separate call."""
+"""The size in bytes from which on actors' sums are added within nodes.
+
+Ray sends results of up to 100 KiB without a separate call.
+"""
 
 
 def sums_bytes(plan: RoundPlan) -> int:
@@ -43,8 +44,8 @@ def sums_bytes(plan: RoundPlan) -> int:
 def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
     """Return which actors' sums are added together: groups of actors, in levels.
 
-    Groups of one level can be added at the same time; a level needs the results of the level before. ``actors`` are
-    those with sums to add. ``nodes`` has the index of each actor's node.
+    Groups of one level can be added at the same time, after those of the level before. ``actors`` have sums to add.
+    ``nodes`` has the index of each actor's node.
     """
     by_node: dict[int, list[int]] = {}
     for actor in actors:
@@ -72,7 +73,7 @@ def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
 
 
 def added(sums: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the sum of arrays of the same shape. The arrays are not changed."""
+    """Return the sum of arrays of the same shape."""
     total = sums[0].copy()
     for others in sums[1:]:
         total += others

@@ -1,5 +1,4 @@
-"""The environment of a Ray that is started here: its variables, its token, and a folder that only this user can
-enter."""
+"""The environment of a Ray that is started here: its variables, its token, and a folder for this user only."""
 
 from __future__ import annotations
 
@@ -21,18 +20,19 @@ QUIET = {
     # Ray's announced default, which also silences the announcement.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Environment variables that are set before this process starts or joins a Ray, unless the user has set them."""
+"""Environment variables of every Ray that this process starts or joins, unless the user has set them."""
 
 NO_PORT = "65536"
-"""A port number at which no process can listen. With it, two of Ray's processes provide no metrics; Ray has no option
-for this."""
+"""A port number at which no process can listen, so that two of Ray's processes provide no metrics."""
 
 OPEN = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """The environment variable that decides whether other machines can reach a Ray. Ray reads it when it is imported."""
 
 MESSAGE = 2**20
-"""The largest size in bytes of an argument or result that is sent within a call of an actor, on a Ray that is started
-here. Larger ones use Ray's object store, which takes more processor time: 2 ms per round of two actors."""
+"""The largest size in bytes of an argument or result that is sent within a call, on a Ray that is started here.
+
+Larger ones use Ray's object store, which takes more time.
+"""
 
 LOCAL = {
     "RAY_AUTH_MODE": "token",
@@ -47,42 +47,38 @@ LOCAL = {
 """Further environment variables for a Ray that is started here.
 
 - Every process needs the token, with any version of Ray.
-- Other machines cannot reach this Ray, which is the default only on Windows and macOS.
+- Other machines cannot reach this Ray.
 - No port provides metrics without the token.
-- Ray starts no worker per core in advance, because a run may need only two.
+- Ray starts no worker per core in advance.
 - A worker may take five minutes to start, as on a busy machine.
 - Messages of up to :data:`MESSAGE` bytes are sent within a call; Ray's own limit is 100 KiB.
 """
 
 TOKEN_NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-"""The environment variables that set Ray's token or the token's file. If the user has set one, it is not changed."""
+"""The environment variables that set Ray's token or the token's file."""
 
 LONGEST_FOLDER = 42
-"""The largest number of bytes in the path of Ray's folder. Ray's sockets in it have longer paths, of at most 107
-bytes."""
+"""The largest number of bytes in the path of Ray's folder, because paths of sockets are limited to 107 bytes."""
 
 WITHIN = "r"
-"""The name of Ray's own folder within the folder of :func:`own_folder`."""
 
 MORE = len("/12345678/") + len(WITHIN)
-"""The number of characters that the path of Ray's folder has besides the parent folder and the prefix of its name."""
 
 PLACES = ("/tmp", "/var/tmp")
-"""Parent folders to try if the path of the temporary folder is too long, as on some batch systems."""
 
 ALIVE = "alive"
-"""A file in the folder of a Ray. It stays locked while the process that started the Ray is alive."""
+"""A file in Ray's folder that is locked while the process that started this Ray is alive."""
 
 KEPT_SECONDS = 3600.0
-"""The number of seconds for which the folder of a killed command remains, so that its logs can be read."""
+"""The seconds for which the folder of a killed command remains, so that its logs can be read."""
 
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[str]:
     """Create a folder for the sockets and logs of a Ray that is started here. Only this user can enter it.
 
-    The folder is removed at the end, or kept for its logs if Ray hangs. Folders that killed commands left more than
-    an hour ago are removed first. Raises ``ResourceError`` if no folder with a short enough path can be made.
+    The folder is removed at the end, or kept for its logs if Ray hangs. Raises ``ResourceError`` if no folder with a
+    short enough path can be made.
     """
     prefix = f"raysim-{os.getuid()}-"
     root = _root(prefix)
@@ -115,7 +111,6 @@ def _root(prefix: str) -> str:
 
 
 def _remove_ended(root: str, prefix: str) -> None:
-    """Remove folders of Rays that this user's commands started, if the commands were killed some time ago."""
     for folder in Path(root).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # another command removes it, or it is not ours
             state = folder.lstat()
@@ -131,10 +126,7 @@ def _remove_ended(root: str, prefix: str) -> None:
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Make this user's commands start their Rays one after the other, because a busy machine starts several too slowly.
-
-    Commands lock the folder of the authentication token. If it cannot be locked, they do not wait for each other.
-    """
+    """Make this user's commands start their Rays one after the other; a busy machine starts several too slowly."""
     try:
         folder = os.open(Path.home() / ".ray", os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -154,9 +146,7 @@ def one_at_a_time() -> Iterator[None]:
 def private_token() -> None:
     """Ensure that Ray's authentication token ``~/.ray/auth_token`` exists and that only its owner can read it.
 
-    The folder gets mode 0700 and the file 0600. If they already exist and belong to this user, their modes are changed.
-    If the token cannot be written, Ray reports this later. Does nothing if environment variables set another token, or
-    a mode of authentication other than ``token``.
+    Does nothing if environment variables set another token, or a mode of authentication other than ``token``.
     """
     if any(name in os.environ for name in TOKEN_NAMES) or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return

@@ -1,6 +1,6 @@
 """The assignment of hospitals to actors, of resources to actors, and of actors to machines.
 
-CPUs and GPUs are counted in ten-thousandths, as in Ray, so that Ray accepts every placement.
+CPUs and GPUs are counted in ten-thousandths, as in Ray.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class Placement:
     served: tuple[Ids, ...]
     """The ids of each actor's hospitals, in ascending order."""
     cpus: float
-    """The number of CPUs of each actor that is not in ``overrides``."""
+    """CPUs of each actor that is not in ``overrides``."""
     gpus: float
-    """The number of GPUs of each actor that is not in ``overrides``."""
+    """GPUs of each actor that is not in ``overrides``."""
     overrides: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     """By the actor's index, the ``(cpus, gpus)`` of actors that need other numbers."""
     nodes: tuple[int, ...] = ()
-    """The machine of each actor, as an index into the nodes of :func:`place`; empty if the machine does not matter."""
+    """The machine of each actor, as an index into the nodes of :func:`place`; empty if it does not matter."""
 
     def share(self, actor: int) -> tuple[float, float]:
         """Return how many CPUs and GPUs one actor has."""
         return self.overrides.get(actor, (self.cpus, self.gpus))
 
     def bundles(self) -> list[dict[str, float]]:
-        """Return the resources that the actors on each machine need together, one entry per machine."""
+        """Return the resources that the actors on each machine need together."""
         totals: dict[int, tuple[float, float]] = {}
         for actor, node in enumerate(self.nodes):
             cpus, gpus = totals.get(node, (0.0, 0.0))
@@ -51,7 +51,7 @@ class Placement:
         return [_bundle(*totals[node]) for node in sorted(totals)]
 
     def bundle(self, actor: int) -> int:
-        """Return the index of an actor's machine in the list :meth:`bundles`."""
+        """Return the index of an actor's machine in :meth:`bundles`."""
         return sorted(set(self.nodes)).index(self.nodes[actor])
 
 
@@ -97,7 +97,7 @@ def check_named(resources: ResourcesSection, names: Sequence[str]) -> None:
 
 
 def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[_FreeMachine]) -> int:
-    """Return the number of actors: as ``hospitals_per_actor`` requires, or the largest number that can run at once."""
+    """Return the number of actors: as ``hospitals_per_actor`` requires, or as many as can run in parallel."""
     if resources.hospitals_per_actor != "auto":
         return math.ceil(hospitals / int(resources.hospitals_per_actor))
     cpus, gpus = _units(resources.cpus_per_actor or 1.0), _units(resources.gpus_per_actor)
@@ -106,8 +106,7 @@ def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[
 
 
 def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
-    """Assign hospitals to actors so that actors have similar numbers of rows; return each actor's hospital ids,
-    ascending.
+    """Assign hospitals to actors with similar numbers of rows; return each actor's hospital ids, ascending.
 
     ``rows [N]`` has each hospital's number of rows. The largest hospital is assigned first, always to the actor with
     the fewest rows; ties go to the first actor.
@@ -137,7 +136,7 @@ def describe(sizes: Sequence[int], nodes: int = 1) -> str:
 class _FreeMachine:
     """The free CPUs of a machine and the free part of each of its GPUs, in ten-thousandths.
 
-    GPUs are counted separately, because an actor's fraction of a GPU must be on a single GPU.
+    An actor's fraction of a GPU must be on a single GPU.
     """
 
     def __init__(self, node: Node) -> None:
@@ -145,7 +144,7 @@ class _FreeMachine:
         self.devices = [UNIT] * node.gpus
 
     def slots(self, cpus: int, gpus: int) -> int:
-        """Return how many actors with this many ``cpus`` and ``gpus`` fit on the free part of the machine."""
+        """Return how many actors with these numbers of CPUs and GPUs fit on the free part of the machine."""
         fits = self.cpus // cpus if cpus else 10**9
         if gpus >= UNIT:
             fits = min(fits, self.devices.count(UNIT) // (gpus // UNIT))
@@ -154,10 +153,7 @@ class _FreeMachine:
         return fits
 
     def take(self, cpus: int, gpus: int) -> None:
-        """Reserve an actor's CPUs and GPUs.
-
-        A fraction of a GPU is taken from the GPU with the least free part that suffices.
-        """
+        """Reserve an actor's CPUs and GPUs. A fraction of a GPU is taken from the fullest GPU on which it fits."""
         self.cpus -= cpus
         if gpus >= UNIT:
             for _ in range(gpus // UNIT):
@@ -203,7 +199,7 @@ def _place_single(
 
 
 def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) -> list[int]:
-    """Choose a machine for each of ``count`` equal actors. Machines get actors in proportion to how many they can hold.
+    """Choose a machine for each of ``count`` equal actors, in proportion to how many a machine can hold.
 
     The list is shorter if not all actors fit.
     """
@@ -223,11 +219,7 @@ def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) 
 
 
 def _even_share(machines: Sequence[_FreeMachine], count: int, gpus: int) -> int:
-    """Return the largest number of CPUs, up to one, that each of ``count`` actors can have.
-
-    The result is in units of ``1 / UNIT`` CPU. If the actors cannot run at once with any number of CPUs, all CPUs are
-    divided equally.
-    """
+    """Return the largest number of CPUs, up to one, that each of ``count`` actors can have, in ``1 / UNIT`` CPU."""
     low, high = 0, UNIT
     while low < high:
         middle = (low + high + 1) // 2
@@ -268,11 +260,7 @@ def _check_device(resources: ResourcesSection, hospitals: int) -> None:
 def _too_much(
     resources: ResourcesSection, count: int, cpus: int, gpus: int, nodes: Sequence[Node], fits: int
 ) -> ResourceError:
-    """Return the error for actors that do not fit on the nodes. It names the configuration field to lower.
-
-    The error names CPUs or GPUs, whichever are too few in total. If both suffice in total, it names GPUs if not all
-    actors' GPUs fit on the machines, else CPUs.
-    """
+    """Return the error for actors that do not fit on the nodes. It names the configuration field to lower."""
     each = {"cpus_per_actor": (cpus / UNIT, "CPUs"), "gpus_per_actor": (gpus / UNIT, "GPUs")}
     total = {"cpus_per_actor": sum(node.cpus for node in nodes), "gpus_per_actor": float(sum(n.gpus for n in nodes))}
     for name, (share, what) in each.items():
@@ -295,8 +283,8 @@ def _too_much(
 def _units(value: float) -> int:
     """Return a CPU or GPU share as a whole number of the smallest shares that Ray distinguishes.
 
-    It is rounded down, so that six sixths of a device are at most one device. A share above 0 has at least one unit. A
-    share that was rounded upwards to three or four digits, such as .1667 for one sixth, counts as the exact fraction.
+    It is rounded down, so that six sixths of a device are at most one device. A share that was rounded upwards to three
+    or four digits, such as .1667 for one sixth, counts as the exact fraction.
     """
     sharing = round(1 / value) if 0 < value < 1 else 1
     if value in (round(1 / sharing, 3), round(1 / sharing, 4)):

@@ -1,7 +1,4 @@
-"""The coordinator's access to the hospitals' processes: this process, or Ray actors.
-
-In both cases :class:`HospitalGroup` runs the hospitals; only the transport of messages differs.
-"""
+"""The coordinator's access to the hospitals' processes: this process, or Ray actors."""
 
 from __future__ import annotations
 
@@ -37,14 +34,12 @@ T = TypeVar("T")
 
 PIECE = 8192
 """The largest number of ids in one argument of an actor. Ray puts larger arguments into its object store, and an actor
-whose arguments are lost there cannot be restarted."""
+whose arguments are lost there cannot be restarted.
+"""
 
 
 class LocalPool:
-    """All hospitals in this process, for a debugger and for small federations.
-
-    They compute with as many threads as the process allows; see :func:`raysim.core.host.threads`.
-    """
+    """All hospitals in this process, for a debugger and for small federations."""
 
     def __init__(self, placement: Placement, device: str) -> None:
         resolved, cuda = resolve_device(device)
@@ -70,14 +65,10 @@ class LocalPool:
 
 
 class RayPool:
-    """Hospital actors on a running Ray. The pool can be sent to coordinator actors, which then use the same hospital
-    actors.
-
-    ``group`` is the placement group of the actors, if they need one.
-    """
+    """Hospital actors on a running Ray, which several coordinator actors can share."""
 
     restart_seconds = 60.0
-    """A restarted actor may take this many seconds longer than ``resources.timeout`` to reply."""
+    """The seconds by which a restarted actor may exceed ``resources.timeout``."""
 
     def __init__(
         self,
@@ -111,10 +102,10 @@ class RayPool:
             self.actors.append(actor.options(**options).remote(*given, *pieces))
 
     def wait(self, seconds: float) -> str | None:
-        """Wait until every actor is running, and set ``places``, the actors' nodes. Return the first warning, or None.
+        """Wait until every actor is running. Return the first warning, or None.
 
-        Raises ``ResourceError`` if an actor does not start within ``seconds`` or does not find its device. Also raises
-        it if a node has other versions of software than this process.
+        Raises ``ResourceError`` if an actor does not start within ``seconds`` or does not find its device, or if a node
+        has other versions of software than this process.
         """
         import ray
 
@@ -140,17 +131,13 @@ class RayPool:
         return self._noted(plan, memory)
 
     def _noted(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        """Run a round at all actors, and record the names of the hospitals' memory that the actors then cache."""
         partials, later = self._shipped(plan.work.federation, lambda: self._round(plan, memory))
         if keeps_memory(plan):
             self._made.extend(made_by(each) for each in later)
         return partials, later
 
     def _shipped(self, folder: str, call: Callable[[], T]) -> T:
-        """Return the result of ``call``, which needs the federation in ``folder``.
-
-        It is called again if an actor was restarted on a node that cannot read the folder.
-        """
+        """Return the result of ``call``, repeated if an actor was restarted on a node that cannot read ``folder``."""
         try:
             return call()
         except Unreadable:
@@ -190,8 +177,8 @@ class RayPool:
     ) -> list[Any]:
         """Call a round at all actors.
 
-        Return for each actor references to its partial result and to its hospitals' memory. Actors in ``apart`` have a
-        third reference, to the sum of their hospitals' updates.
+        Return for each actor references to its partial result, to its hospitals' memory and, for actors in ``apart``,
+        to the sum of their hospitals' updates.
         """
         shared = shared_by_all(plan)
         states = memory or [None] * len(self.actors)
@@ -224,10 +211,10 @@ class RayPool:
         return dict(zip(refs, answers, strict=True))
 
     def _settle(self, refs: Mapping[int, Any], work: Work | None, when: str, *, fetched: bool = True) -> None:
-        """Wait until each actor of ``refs`` has replied or died.
+        """Wait until each actor of ``refs`` has replied or died; with ``fetched``, until replies have arrived here.
 
-        With ``fetched``, wait until the replies have arrived in this process. An actor that does not reply in time is
-        restarted once, and repeats its call. Raises ``ResourceError``, which names its hospitals, if it is late again.
+        An actor that does not reply in time is restarted once, and repeats its call. Raises ``ResourceError``, which
+        names its hospitals, if it is late again.
         """
         import ray
 
@@ -241,10 +228,8 @@ class RayPool:
             )
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:
-        """Return the actors that have not replied within ``seconds``.
-
-        With ``fetched``, a reply counts only once it has arrived in this process.
-        """
+        """Return the actors that have not replied within ``seconds``; with ``fetched``, replies must have arrived
+        here."""
         import ray
 
         if not refs:

@@ -1,7 +1,7 @@
 """The four private names of Ray that raysim reads.
 
-If a version of Ray lacks one of them, raysim works without it. ``pyproject.toml`` limits the versions of Ray: 2.52 was
-the first with authentication tokens.
+If a version of Ray lacks one of them, raysim works without it. Ray 2.52 was the first version with authentication
+tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ of ``JobConfig``."""
 
 
 def read(what: str) -> Any:
-    """Return the part of Ray that ``NAMES`` describes under ``what``; None if this version of Ray does not have it."""
+    """Return the part of Ray that ``NAMES`` describes under ``what``; None if Ray does not have it."""
     module, _, name = NAMES[what].rpartition(".")
     try:
         return getattr(importlib.import_module(module), name, None)
@@ -40,9 +40,8 @@ class _Nowhere(list[str]):
 def job_without_folders() -> Any:
     """Return a job for ``ray.init`` whose workers import modules only from Python's own folders.
 
-    Otherwise Ray would first search the folder of the driver's script and its working directory. A file there may have
-    the name of a module of Python, raysim or a library. raysim's actors search these folders last; see
-    :mod:`raysim.core.importing`. A version of Ray that does not support this searches them first.
+    By default, Ray would first search the driver's folders, in which a file may have the name of a module of Python,
+    raysim or a library. raysim's actors search these folders last; see :mod:`raysim.core.importing`.
     """
     from ray.job_config import JobConfig
 
@@ -53,10 +52,7 @@ def job_without_folders() -> Any:
 
 
 def reread_authentication() -> None:
-    """Make Ray in this process read ``RAY_AUTH_MODE`` and the token again, because it caches them.
-
-    A version of Ray that does not support this keeps the values from its import.
-    """
+    """Make Ray in this process read ``RAY_AUTH_MODE`` and the token again, because it caches them."""
     settings, token = read("settings"), read("token")
     if settings is not None and token is not None:
         settings.initialize("")
@@ -66,8 +62,7 @@ def reread_authentication() -> None:
 def ended_parts() -> list[str]:
     """Return which essential processes (raylet, GCS) have ended, of those that this process started.
 
-    The result is always empty if this version of Ray does not support it; Ray then detects ended processes some seconds
-    later.
+    The result is always empty if this version of Ray does not support it.
     """
     ended = getattr(read("node"), "dead_processes", list)
     return [kind for kind, _ in ended() if kind in ("raylet", "gcs_server")]

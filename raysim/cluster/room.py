@@ -12,23 +12,21 @@ from raysim.config.nodes import Node, amount
 from raysim.core.errors import ResourceError
 
 RESERVE_SECONDS = 25.0
-"""The number of seconds to wait for free resources on running nodes."""
+"""Seconds to wait for free resources on running nodes."""
 
 SAY_SECONDS = 3.0
-"""The number of seconds of waiting for resources after which a message is printed."""
 
 LOOK_SECONDS = 0.1
-"""The number of seconds between two checks of free resources."""
 
 GROW_SECONDS = 900.0
-"""The number of seconds that an autoscaler may take to start nodes."""
+"""The seconds that an autoscaler may take to start nodes."""
 
 
 def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
     """Return a placement group that reserves the actors' resources on each machine.
 
     Returns None if Ray places the actors correctly without one. Raises ``ResourceError`` if the resources do not become
-    free, or if the autoscaler does not start the missing nodes.
+    free.
     """
     grows = not all(nodes[i].started for i in placement.nodes)
     if len(set(placement.nodes)) < 2 and not placement.overrides and not grows:
@@ -67,9 +65,9 @@ def await_room(cpus: float, gpus: float = 0.0) -> None:
 
 
 def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
-    """Wait until ``there`` returns True; it is called with the number of seconds that it may wait.
+    """Wait until ``there``, called with the number of seconds that it may wait, returns True.
 
-    After a while, the user is told that raysim waits for ``what``. Raises ``ResourceError`` after ``seconds``.
+    A long wait for ``what`` is printed. Raises ``ResourceError`` after ``seconds``.
     """
     import ray
 

@@ -1,9 +1,8 @@
 """The access of actors to the rows of their hospitals.
 
-An actor that can read the federation's folder (on the same machine or a shared file system) maps the files into memory
-and reads only its hospitals' rows. Other actors receive their hospitals' rows through Ray's object store, once per
-federation. Only one actor ever receives rows of other actors' hospitals: the actor that trains on the pooled rows, if a
-strategy needs this.
+An actor that can read the federation's folder maps the files into memory and reads only its hospitals' rows. Other
+actors receive their hospitals' rows through Ray's object store, once per federation. Only an actor that trains on
+pooled rows receives rows of other actors' hospitals.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from raysim.data.federation import Federation
 from raysim.strategies.base import Ids
 
 Delivery = Literal["auto", "shared", "shipped"]
-"""How rows reach actors: ``auto`` sends rows to actors that cannot read the folder with the data, ``shared`` raises an
-error if there are such actors, and ``shipped`` sends rows to all actors."""
+"""How rows reach actors: shipped to those that cannot read the folder (``auto``), read by all from the folder
+(``shared``), or shipped to all (``shipped``).
+"""
 
 KEPT = 8
-"""The largest number of federations whose shipped rows the pool, and each actor, keeps: a comparison has one federation
-for each seed."""
+"""The largest number of federations whose shipped rows the pool, and each actor, keeps."""
 
 SECONDS = 30.0
-"""The number of seconds that an actor may take to check a folder. After that, its file system counts as unavailable."""
+"""Seconds after which a folder that an actor checks counts as unavailable."""
 
 
 def part_of(federation: Federation, served: Ids, *, training_of_all: bool = False) -> Federation:
-    """Return a copy of the federation that has only the rows of some hospitals; ``served`` has their ids.
+    """Return a copy of the federation that has only the rows of the hospitals with the ids ``served``.
 
     The other hospitals keep their ids and names, and with ``training_of_all`` also their training rows.
     """
@@ -65,7 +64,7 @@ def identity(federation: Federation) -> tuple[Any, ...]:
 
 
 class Unreadable(ResourceError):
-    """Raised if an actor cannot read a federation's folder that it could read before, for example after a restart."""
+    """Raised if an actor cannot read a federation's folder that it could read before."""
 
 
 class Receiver:
@@ -75,7 +74,7 @@ class Receiver:
         self._shipped: dict[tuple[str, bool], Any] = {}
 
     def accept(self, folder: str, shipment: Shipment | None) -> None:
-        """Store the references to the shipped rows of a call; the rows are fetched when they are first needed."""
+        """Store the references to the shipped rows of a call."""
         if shipment is None:
             return
         for pooled, ref in zip((False, True), shipment, strict=True):
@@ -112,17 +111,16 @@ class Receiver:
 
 
 Shipment = tuple[Any, Any]
-"""Two references to objects in Ray's object store: an actor's part of a federation, and this part together with the
-training rows of all hospitals. The second is None if the actor does not need those."""
+"""Two references to objects in Ray's object store: an actor's part of a federation, and the same with the training rows
+of all hospitals. The second is None if the actor does not need them.
+"""
 
 
 STILL = (False, "a node that does not reply")
-"""The reply assumed for a lost actor: it cannot read the folder, and a text stands in place of its node's name."""
+"""The reply assumed for a lost actor: it cannot read the folder, and its node has no name."""
 
 
 def _answer(ref: Any) -> tuple[bool, str]:
-    """Return the reply of :meth:`HospitalActor.reads`, or :data:`STILL` if the actor is lost; the next call restarts
-    it."""
     import ray
 
     try:
@@ -133,8 +131,7 @@ def _answer(ref: Any) -> tuple[bool, str]:
 
 
 class Sender:
-    """Finds out once per federation to which actors rows must be shipped, and stores these rows in Ray's object
-    store."""
+    """Finds out to which actors rows must be shipped, and stores these rows in Ray's object store."""
 
     def __init__(self, served: Sequence[Ids], delivery: Delivery) -> None:
         self._served = served
@@ -143,8 +140,7 @@ class Sender:
         self._pooled: dict[str, Any] = {}
 
     def shipments(self, folder: str, actors: Sequence[Any], *, pooled: bool) -> list[Shipment | None]:
-        """Return the rows to ship with each actor's call on the federation in ``folder``; None for actors that read the
-        folder.
+        """Return the rows to ship with each actor's call; None for actors that read ``folder``.
 
         With ``pooled``, the first actor also receives the training rows of all hospitals. Raises ``ResourceError`` if
         the configuration requires that all actors read the folder and one cannot.

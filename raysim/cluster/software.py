@@ -13,7 +13,7 @@ from raysim.core.package import FOLDER
 
 
 def source_files(package: Path) -> list[Path]:
-    """Return the Python files of ``package``. Folders that are links, as in a source checkout, are followed."""
+    """Return the Python files of ``package``, also in folders that are links, as in a source checkout."""
     folders = os.walk(package, followlinks=True)
     return [Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py")]
 
@@ -37,7 +37,7 @@ def software() -> dict[str, str]:
 def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
     """Raise ``ResourceError`` if the software of another node differs from that of this process.
 
-    ``others`` has the address and the software of each node.
+    ``others`` has each node's address and software.
     """
     import ray
 

@@ -1,6 +1,4 @@
-"""Checks configuration values against the fields of the class of a section or plug-in. Error messages are one line with
-field, value and remedy.
-"""
+"""Checks configuration values against the fields of the class of a section or plug-in."""
 
 from __future__ import annotations
 
@@ -19,9 +17,8 @@ T = TypeVar("T")
 def validated(kind: type[T], value: Any, where: str, other_keys: Sequence[str] = ()) -> T:
     """Check ``value`` and return it as an object of ``kind``, the class of a section or plug-in.
 
-    ``where`` is the configuration key of the value. ``other_keys`` are allowed keys of the same section that this class
-    does not read; they are suggested for misspelled keys. Raises :class:`ConfigError` with a message in one line if the
-    value does not fit.
+    ``other_keys`` are further keys of the section that are suggested for misspelled keys. Raises :class:`ConfigError`
+    if the value does not fit.
     """
     try:
         checked: T = adapter(kind).validate_python(value)  # type: ignore[arg-type]  # classes are hashable
@@ -46,7 +43,7 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
 def hints(kind: Any) -> Mapping[str, Any]:
     """Return the types of a plug-in's fields by name.
 
-    The result is cached. Raises ``NameError`` for an unknown type.
+    Raises ``NameError`` for an unknown type.
     """
     return get_type_hints(kind)
 
@@ -54,7 +51,7 @@ def hints(kind: Any) -> Mapping[str, Any]:
 def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
     """Return the first key whose value is true or false although a number is expected; None if there is none.
 
-    Python would treat true and false as 1 and 0. ``given`` is the value as written, and ``checked`` its converted form.
+    Python would treat true and false as 1 and 0.
     """
     if isinstance(given, bool):
         return path if isinstance(checked, int | float) and not isinstance(checked, bool) else None
@@ -70,7 +67,6 @@ def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
 
 
 def _under(checked: Any, key: Any) -> Any:
-    """Return the value at ``key`` of a checked section, plug-in or mapping; None if the key does not exist."""
     if isinstance(checked, Mapping):
         return checked.get(key)
     return getattr(checked, key, None) if isinstance(key, str) and key.isidentifier() else None
@@ -123,13 +119,11 @@ def _first_line(error: ValidationError, kind: Any, where: str, other_keys: Seque
 
 
 def _is_branch(part: Any) -> bool:
-    """Return whether a part of the path in a pydantic error names an alternative of a union instead of a key."""
     branches = ("literal[", "function-", "constrained-", "tuple[")
     return isinstance(part, str) and (part.startswith(branches) or part in ("int", "float", "str"))
 
 
 def _keys_at(kind: Any, path: Sequence[Any]) -> list[str]:
-    """Return the known keys of the section that is at ``path`` below the section ``kind``."""
     model = kind
     for part in path:
         if isinstance(part, str) and hasattr(model, "model_fields"):

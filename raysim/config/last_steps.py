@@ -1,7 +1,6 @@
 """Reads ``strategy.personalization``: the hospitals' steps after the last round, one step or an ordered list.
 
-A step without a name is fine-tuning; ``recalibrate`` must be the last step. A strategy that does its own fine-tuning
-has a field ``personalization`` with the keys of this step. For all other strategies the engine does the fine-tuning.
+A step without a name is fine-tuning; ``recalibrate`` must be the last step.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ class Steps(NamedTuple):
 
 
 def split(value: Any, where: str) -> Steps:
-    """Return the steps that are written in ``value``, the value of ``strategy.personalization``.
+    """Return the steps in ``value``, the value of ``strategy.personalization``.
 
-    ``where`` is the name of this key in errors. Raises ``ConfigError`` for unknown steps, and for steps in the wrong
-    order.
+    Raises ``ConfigError`` for unknown steps, and for steps in the wrong order.
     """
     fine_tuning, recalibration = None, None
     several = isinstance(value, list | tuple)
@@ -58,10 +56,7 @@ def split(value: Any, where: str) -> Steps:
 
 
 def recalibrated(section: StrategySection, where: str) -> StrategySection:
-    """Return the strategy's section with recalibration as its last step. The step is added if it is missing.
-
-    ``where`` is the name of the section in errors.
-    """
+    """Return the strategy's section with recalibration as its last step, added if it is missing."""
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")
     recalibration = {} if steps.recalibration is None else steps.recalibration
@@ -71,7 +66,7 @@ def recalibrated(section: StrategySection, where: str) -> StrategySection:
 def judged_before(section: StrategySection, where: str) -> StrategySection:
     """Return the strategy's section without recalibration, for runs that are evaluated on validation rows.
 
-    Recalibration would be fitted on the rows on which it is evaluated. ``where`` is the name of the section in errors.
+    Recalibration would be fitted on the rows on which it is evaluated.
     """
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")
@@ -79,8 +74,7 @@ def judged_before(section: StrategySection, where: str) -> StrategySection:
 
 
 def takes_fine_tuning(cls: Any) -> bool:
-    """Return whether a strategy's class has a field ``personalization``, because the strategy does its own
-    fine-tuning."""
+    """Return whether a strategy does its own fine-tuning, so that its class has a field ``personalization``."""
     return dataclasses.is_dataclass(cls) and any(field.name == KEY for field in dataclasses.fields(cls))
 
 

@@ -1,7 +1,7 @@
-"""Combines a comparison's strategies with the models in ``models``, which tables call learners.
+"""Combines a comparison's strategies with the models in ``models``.
 
-Models are ordered by simplicity: first linear models, whose coefficients can be interpreted, then all others, both in
-the listed order. In a tie the simpler model is recommended (:mod:`raysim.report.judgement.choice`).
+Models are ordered by simplicity: first linear models, whose coefficients can be interpreted, then all others. In a tie
+the simpler model is recommended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
     """Combine the complete configuration of each strategy with each model in ``config.models``.
 
     The label of each strategy then ends with the model's name. If no models are listed, ``configs`` are returned
-    unchanged. Raises ``ConfigError`` for models with the same name, and for a strategy that has its own model.
+    unchanged. Raises ``ConfigError`` for models with the same name, and for a strategy with a model of its own.
     """
     models = config.models
     if not models:
@@ -38,8 +38,7 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
 
 
 def labels(config: Config) -> list[str]:
-    """Return the labels of all strategies that ``config`` compares. If it lists models, each strategy has a label for
-    each model."""
+    """Return the labels of all strategies that ``config`` compares, one for each listed model."""
     strategies = [label(section) for section in config.strategies]
     return (
         [_crossed(label, section) for section in config.models for label in strategies] if config.models else strategies
@@ -47,15 +46,14 @@ def labels(config: Config) -> list[str]:
 
 
 def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
-    """Return the models ordered by simplicity: linear models first, then all others."""
+    """Return the models in order: linear models first, then all others."""
     return sorted(models, key=lambda section: not _is_linear(section))
 
 
 def reference_among(config: Config, compared: Sequence[str]) -> str:
-    """Return the label of the reference strategy of ``config`` among the labels ``compared``.
+    """Return the label of the reference strategy of ``config``, with its simplest model, among the labels ``compared``.
 
-    If the strategy was compared with several models, this is its label with the simplest model. Raises ``ConfigError``
-    if the reference was not compared.
+    Raises ``ConfigError`` if the reference was not compared.
     """
     with_learners = [_crossed(config.reference, section) for section in simplest_first(config.models)]
     for name in (config.reference, *with_learners):

@@ -1,8 +1,4 @@
-"""Lists the plug-ins that a configuration can name, in groups, and their keys with type, default, range and meaning.
-
-Types and defaults are read from a plug-in's fields. Ranges are read from pydantic's bounds, or from the error that a
-dataclass raises for a value out of range. The meaning is the docstring under a field.
-"""
+"""Lists the plug-ins that a configuration can name, in groups, and their keys with type, default, range and meaning."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ from raysim.core.defaults import table
 from raysim.strategies import GROUPS
 
 ENGINE = ("n_features", "n_outputs")
-"""The parameters of a network that the engine sets from the data, so that they are not configuration keys."""
+"""The parameters of a network that the engine sets from the data: they are not configuration keys."""
 
 NAMES: Mapping[Any, str] = {
     int: "whole number",
@@ -41,7 +37,7 @@ NAMES: Mapping[Any, str] = {
 """The names of types in lists of configuration keys."""
 
 LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
-"""The names of bounds in pydantic's constraints, each with its words in lists of configuration keys."""
+"""Pydantic's bounds, each with its words in lists of configuration keys."""
 
 REFUSED = {
     "is not at least": "at least",
@@ -49,11 +45,11 @@ REFUSED = {
     "is not between": "between",
     "is not in": "in",
 }
-"""The phrases with which an error message rejects a value out of range, each with the words for the allowed range."""
+"""The phrases of an error message for a value out of range, each with the words for the allowed range."""
 
 
 EXAMPLES = 3
-"""The largest number of a strategy's own keys in the example that is shown for the strategy."""
+"""The largest number of a strategy's keys in its example."""
 
 
 class Plugin(NamedTuple):
@@ -74,10 +70,7 @@ class Key(NamedTuple):
 
 
 def in_groups(kind: str) -> dict[str, list[Plugin]]:
-    """Return the plug-ins of a ``kind`` (such as strategies), by the title of their group.
-
-    Plug-ins without a group have an empty title.
-    """
+    """Return the plug-ins of a ``kind`` (such as strategies), by the title of their group, which may be empty."""
     groups: dict[str, list[Plugin]] = {title: [] for title in GROUPS.values()} if kind == "strategies" else {}
     for name, entry in registry.entries(kind).items():
         title = ""
@@ -93,8 +86,8 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
 def documentation(plugin: Any) -> str:
     """Return the documentation of a plug-in, without markup.
 
-    For a strategy or selection it is the docstring of its module. If the module has several plug-ins, the docstring of
-    the plug-in's class comes before that of the module. For all other plug-ins it is the docstring of the class.
+    For a strategy or selection it is the docstring of its module, with that of the class before it if the module has
+    several plug-ins. For all other plug-ins it is the docstring of the class.
     """
     module = sys.modules[plugin.__module__]
     others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]
@@ -173,7 +166,6 @@ def type_in_words(kind: Any) -> str:
 
 
 def issubclass_of(origin: Any, parent: type) -> bool:
-    """Return whether ``origin`` is a class, and a subclass of ``parent``."""
     return isinstance(origin, type) and issubclass(origin, parent)
 
 
@@ -220,8 +212,7 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """Return ``key`` with its default from ``section``, which is the default value of the section that contains the
-    key."""
+    """Return ``key`` with its default from ``section``, the default value of the section that contains the key."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 
@@ -232,8 +223,7 @@ def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
 
 
 def _refusal(plugin: Any, name: str, kind: Any) -> str:
-    """Return the range of a dataclass's field as a text, from the class's error message for NaN or for the lowest
-    number.
+    """Return the range of a dataclass's field, from the class's error message for NaN or for the lowest number.
 
     The text is empty if both values are accepted.
     """
@@ -252,8 +242,7 @@ def _refusal(plugin: Any, name: str, kind: Any) -> str:
 
 
 def _meaning(plugin: Any, name: str) -> str:
-    """Return the meaning of a field: its pydantic description, or the docstring under the field in the class or a
-    base."""
+    """Return the pydantic description of a field, or else the docstring under the field in the class or a base."""
     if issubclass_of(plugin, BaseModel) and (description := plugin.model_fields[name].description):
         return unmarked(description)
     classes = inspect.getmro(plugin) if inspect.isclass(plugin) else (plugin,)
@@ -264,7 +253,6 @@ def _meaning(plugin: Any, name: str) -> str:
 
 
 def _texts(cls: Any) -> dict[str, str]:
-    """Return the docstrings under the fields of a class, by the field's name."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     except (OSError, TypeError, SyntaxError, ValueError):
@@ -280,7 +268,6 @@ def _under(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 def _inner(kind: Any) -> Iterator[Any]:
-    """Yield the bounds of a list's items, or of the alternatives of a union, as pydantic's metadata."""
     for argument in get_args(kind):
         for part in getattr(argument, "__metadata__", ()):
             yield from part.metadata if isinstance(part, FieldInfo) else (part,)

@@ -1,5 +1,4 @@
-"""Reads a configuration's YAML. Its size is limited, each key may occur once, and texts must not contain characters
-that are impossible in files or names."""
+"""Reads a configuration's YAML. Its size is limited, and each key may occur once."""
 
 from __future__ import annotations
 
@@ -19,21 +18,16 @@ AS_WRITTEN = "na_values"
 
 
 class InvalidConfiguration(ValueError):
-    """Raised for YAML that is not a valid configuration. The message names the line or key, the reason and the
-    remedy."""
+    """Raised for YAML that is not a valid configuration."""
 
 
 def read(path: Path) -> Any:
-    """Return the value of a YAML file. Raises ``OSError`` if the file cannot be read, and the errors of
-    :func:`load`."""
+    """Return the value of a YAML file. Raises ``OSError`` if it cannot be read, and the errors of :func:`load`."""
     return load(bounded.read_bytes(path, bounded.YAML_BYTES).decode("utf-8-sig"))
 
 
 def load(text: str) -> Any:
-    """Return the value of a YAML text.
-
-    Raises ``InvalidConfiguration``, or another ``ValueError`` with a message in one line.
-    """
+    """Return the value of a YAML text. Raises ``InvalidConfiguration``, or another ``ValueError``."""
     value = bounded.yaml_value(text, _Loader)
     for path, leaf in _texts(value):
         if "\0" in leaf:
@@ -48,10 +42,7 @@ def load(text: str) -> Any:
 
 
 class _Loader(bounded.Loader):
-    """A YAML loader that raises an error if a mapping has the same key twice.
-
-    YAML itself would drop one of the two values without a warning.
-    """
+    """A YAML loader that raises an error if a mapping has the same key twice, where YAML would drop one value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         lines: dict[Any, int] = {}
@@ -69,10 +60,7 @@ class _Loader(bounded.Loader):
         return mapping
 
     def _refuse_changed(self, node: yaml.Node) -> None:
-        """Raise an error if YAML converts a value at or below ``node`` to something other than the written text.
-
-        The values are marks in a table, such as "?" for a missing value, which must be compared exactly as written.
-        """
+        """Raise an error if YAML converts a value at or below ``node`` to something other than the written text."""
         where = f"line {node.start_mark.line + 1}: data.{AS_WRITTEN}: "
         if isinstance(node, yaml.ScalarNode):
             read = self.construct_object(node)
@@ -96,7 +84,6 @@ class _Loader(bounded.Loader):
 
 
 def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield all texts in a tree of mappings and lists, each with its dotted key. Texts that are keys are included."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

@@ -26,11 +26,11 @@ class Node:
     started: bool = True
     """Whether the machine is running; False for a node that an autoscaler would start."""
     memory: float = math.inf
-    """The bytes of memory that actors may use on the machine, according to Ray; infinite if Ray reports none."""
+    """The bytes of memory that actors may use on the machine; infinite if Ray reports none."""
 
 
 def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
-    """Return the nodes of a description. Raises ``ValueError`` for a description that cannot be read.
+    """Return the described nodes. Raises ``ValueError`` for a description that cannot be read.
 
     >>> [(node.name, node.cpus, node.gpus) for node in parse_nodes("2x16cpu+1gpu, 8cpu")]
     [('node 1', 16.0, 1), ('node 2', 16.0, 1), ('node 3', 8.0, 0)]
@@ -53,9 +53,9 @@ def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
 
 
 def standing_nodes(described: Sequence[dict[str, Any]], first: str) -> tuple[Node, ...]:
-    """Return the live nodes of a Ray cluster; ``described`` is the result of ``ray.nodes()``.
+    """Return the live nodes of a Ray cluster, sorted by address after the node with the id ``first``.
 
-    The node with the id ``first`` comes first; the others are sorted by address.
+    ``described`` is the result of ``ray.nodes()``.
     """
     live = [entry for entry in described if entry["Alive"]]
     live.sort(key=lambda entry: (entry["NodeID"] != first, entry["NodeManagerAddress"], entry["NodeID"]))

@@ -16,13 +16,11 @@ PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strateg
 
 
 OF_KEYS = "sweep.space."
-"""The start of the keys in the configuration section ``sweep.space``. The rest of such a key is itself a dotted key,
-such as ``training.rounds``, and is not split at dots.
-"""
+"""The start of the keys in the section ``sweep.space``. The rest of such a key is itself a dotted key."""
 
 
 def parsed(settings: Sequence[str]) -> dict[str, Any]:
-    """Return the values of options ``--set a.b=value`` by dotted key. If a key is repeated, its last value is used."""
+    """Return the values of options ``--set a.b=value`` by dotted key. The last value of a repeated key is used."""
     values = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -41,11 +39,9 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a copy of a configuration's ``tree`` in which ``values``, given by dotted key, replace the existing
-    values.
+    """Return a copy of a configuration's ``tree`` in which ``values``, given by dotted key, replace others.
 
-    A section is set before keys in it, whatever the order of ``values``. Raises ``ConfigError`` if a key lies below a
-    value that is not a section. The message begins with ``where`` and the key.
+    Raises ``ConfigError`` if a key lies below a value that is not a section. The message begins with ``where``.
     """
     result = dict(tree)
     for key, value in sorted(values.items(), key=lambda item: item[0].count(".")):
@@ -67,7 +63,6 @@ def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) ->
 
 
 def _pieces(key: str) -> list[str]:
-    """Return the parts of a dotted key: the names of the sections, and last the key in the innermost section."""
     if not key.startswith(OF_KEYS):
         return key.split(".")
     return [*OF_KEYS.removesuffix(".").split("."), key.removeprefix(OF_KEYS)]

@@ -1,9 +1,8 @@
 """Resolves paths of input files.
 
 Paths of input files in a YAML file are relative to the file's folder, and all others to the working directory. They
-become absolute when a configuration is read, so that a stored configuration names the same files everywhere. Paths of
-output (``--out``, ``tracking.uri``, ``checkpoint.path``) remain relative to the working directory. In all paths ``~``
-is the user's home folder.
+become absolute when a configuration is read. Paths of output (``--out``, ``tracking.uri``, ``checkpoint.path``) remain
+relative to the working directory. In all paths ``~`` is the user's home folder.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ SYSTEM = ("trace", "table")
 
 
 WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
-"""The configuration sections, each with its key whose value names a file or folder of output."""
+"""The configuration sections with a path of output, each with the key of the path."""
 
 
 def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] = ()) -> dict[str, Any]:
     """Return a configuration's ``tree`` in which the paths of input files are absolute.
 
-    Relative paths are resolved from ``folder``, and ``~`` is replaced. Paths at the dotted keys ``laid_over``, or below
-    one of these keys, are resolved from the working directory.
+    Relative paths are resolved from ``folder``; those at or below the dotted keys ``laid_over`` from the working
+    directory.
     """
     result = dict(tree)
 
@@ -56,10 +55,7 @@ def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] =
 
 
 def path_keys(source: Any) -> tuple[str, ...]:
-    """Return the keys of a data source that name files or folders: ``path``, and keys that are annotated as paths.
-
-    ``source`` is the source's registered name.
-    """
+    """Return the keys of a data source, given by its registered name, that name files or folders."""
     try:
         types = hints(registry.load("sources", str(source), "data.source"))
     except (ConfigError, NameError, TypeError):  # reported when the source is made
@@ -68,10 +64,7 @@ def path_keys(source: Any) -> tuple[str, ...]:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return a path with ``~`` replaced by the home folder.
-
-    Raises ``ConfigError`` for a path with characters that no path can contain.
-    """
+    """Return a path with ``~`` replaced by the home folder. Raises ``ConfigError`` for impossible characters."""
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
@@ -87,24 +80,18 @@ def display_path(path: Path) -> str:
 
 
 def _absolute(section: Mapping[str, Any], homes: Mapping[str, Path]) -> dict[str, Any]:
-    """Return the section with absolute paths.
-
-    ``homes`` has the keys whose values are paths, each with the folder to which its path is relative.
-    """
+    """Return the section with absolute paths; ``homes`` has each path's key and the folder to which it is relative."""
     paths = {key: value for key, value in section.items() if key in homes and isinstance(value, str | os.PathLike)}
     return {**section, **{key: _from(os.fspath(value), homes[key]) for key, value in paths.items()}}
 
 
 def _from(path: str, folder: Path) -> str:
-    """Return the absolute form of a path that is relative to ``folder``.
-
-    An empty path and an address (``s3://...``) do not change.
-    """
+    """Return the absolute form of a path relative to ``folder``. An empty path or an address does not change."""
     return path if not path or "://" in path else os.path.abspath(folder / _at_home(path))
 
 
 def _at_home(path: str) -> str:
-    """Return a path, or an address of a file, with ``~`` at the beginning of its path replaced by the home folder.
+    """Return a path, or an address of a file, with ``~`` replaced by the home folder.
 
     >>> _at_home("sqlite:///~/mlflow.db") == "sqlite:///" + os.path.expanduser("~/mlflow.db")
     True

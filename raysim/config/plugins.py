@@ -37,11 +37,9 @@ if TYPE_CHECKING:
 
 
 def build_strategy(section: StrategySection, where: str = "strategy", model: ModelSection | None = None) -> Strategy:
-    """Return the strategy that a section describes.
+    """Return the strategy that a section describes; for a ``model`` of boosted trees, its version for boosted trees.
 
-    It is the strategy object that a Python caller gave, or one made from the section's keys and checked by its class.
-    For a ``model`` of boosted trees, it is the strategy's version for boosted trees. Raises ``ConfigError`` if the
-    section still has the key ``from``, which names another configuration.
+    Raises ``ConfigError`` if the section still has the key ``from``, which names another configuration.
     """
     check_written_out(section, where)
     strategy = section.given or section.once(lambda: _made_strategy(section, where))
@@ -56,7 +54,7 @@ def build_strategy(section: StrategySection, where: str = "strategy", model: Mod
 def rounds(config: Config) -> int:
     """Return the number of rounds of a run: ``training.rounds``, or ``model.trees`` if the model is boosted trees.
 
-    With ``training.rounds: 0`` it is 0 for all models.
+    It is always 0 with ``training.rounds: 0``.
     """
     cls, training = model_class(config.model), config.training
     if not takes_raw(cls) or not training.rounds:
@@ -76,10 +74,7 @@ def _made_strategy(section: StrategySection, where: str) -> Strategy:
 
 
 def build_last_steps(section: StrategySection, where: str = "strategy") -> LastSteps:
-    """Return the steps of a strategy after the last round (fine-tuning, recalibration).
-
-    Fine-tuning that the strategy does itself is left out.
-    """
+    """Return the steps after the last round (fine-tuning, recalibration), except those of the strategy itself."""
     field = f"{where}.{last_steps.KEY}"
     fine_tuning, recalibration = last_steps.split(section.options().get(last_steps.KEY), field)
     cls: Any = type(section.given) if section.given is not None else _plugin("strategies", section, where)
@@ -140,7 +135,7 @@ def fitting_selection(section: SelectionSection) -> SelectionSection:
 
 
 def build_source(section: DataSection) -> Source:
-    """Return the data source that ``data.source`` names, made from its keys in the section ``data``."""
+    """Return the data source that a section describes."""
     return section.once(lambda: _made_source(section))
 
 
@@ -164,9 +159,7 @@ def predicted(section: DataSection) -> str:
 def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str, str] | None = None) -> Federation:
     """Return the federation for a run with ``seed``, with the rows of ``source`` prepared as the section ``data`` says.
 
-    ``shelf`` is described in :func:`raysim.data.build.build`. With ``privacy.statistics.preprocessing``, noise is added
-    to the means and deviations of features that hospitals send. If the guarantee is for patients or rows, each of them
-    is assigned to training, validation or test independently of the others.
+    ``shelf`` is described in :func:`raysim.data.build.build`.
     """
     from raysim.data.build import build
 
@@ -225,8 +218,7 @@ def _scaler_noise(config: Config) -> ScalerNoise | None:
 def completed(config: Config, sections: Collection[str], where: str = "strategy") -> Config:
     """Return ``config`` with the plug-ins' keys in ``sections`` checked, and with their defaults filled in.
 
-    All values are plain YAML types. ``where`` is the name of ``config.strategy`` in errors. An entry of ``strategies``
-    with the key ``from``, which names another configuration, is left unchanged.
+    An entry of ``strategies`` with the key ``from``, which names another configuration, is left unchanged.
     """
     whole: dict[str, Any] = {}
     if "data" in sections:
@@ -275,11 +267,7 @@ def _completed_strategy(config: Config, section: StrategySection, where: str) ->
 
 
 def _options(section: ModelSection, where: str) -> dict[str, Any]:
-    """Return the options of a model, with all defaults that can be written in YAML.
-
-    ``where`` is the name of the model's section in errors. The options of a torch module are the parameters of its
-    class. They are checked later, when the module is made for the data's features.
-    """
+    """Return the options of a model, with all defaults that can be written in YAML."""
     given, cls = section.options(), find_family(section.class_path or section.name or "", where)
     if dataclasses.is_dataclass(cls):
         family = configured(cls, given, where)
@@ -292,7 +280,6 @@ def _options(section: ModelSection, where: str) -> dict[str, Any]:
 
 
 def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
-    """Convert the value of a key to plain YAML types; the value becomes None if that is impossible."""
     name, value = item
     try:
         return name, to_jsonable_python(value)
@@ -309,8 +296,8 @@ def _plugin(kind: str, section: PlugIn, where: str) -> Any:
 def construct(cls: Any, options: Mapping[str, Any], where: str, other_keys: Sequence[str] = ()) -> Any:
     """Return an instance of a plug-in's class ``cls`` (a dataclass or pydantic model), made from configuration keys.
 
-    ``where`` is the name of the section in errors. ``other_keys`` are keys of the same section that the plug-in does
-    not read; they are suggested for misspelled keys.
+    ``where`` is the name of the section in errors. ``other_keys`` are further keys of the section that are suggested
+    for misspelled keys.
     """
     if dataclasses.is_dataclass(cls):
         _refuse_unknown(cls, options, where, other_keys)
@@ -346,10 +333,7 @@ def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, other_keys
 
 
 def origin(source: str) -> str:
-    """Return a text that says whether the rows of a registered data source are simulated or real.
-
-    The text is empty for all other sources.
-    """
+    """Return a text that says whether the rows of a data source are invented or real; empty if it is unregistered."""
     sources = registry.entries("sources")
     if source not in sources:
         return ""

@@ -20,7 +20,7 @@ FIELD = "table"
 """The name of the table in error messages."""
 
 OPEN = "?"
-"""In a proposed configuration, the placeholder for a column that a person has to name."""
+"""The placeholder for a column that a person has to name."""
 
 _NAMED = 6  # other columns that a comment names
 
@@ -33,22 +33,18 @@ class Looked:
     read: Files
     proposal: Proposal
     named_after: bool
-    """Whether ``path`` is a pattern, such as ``data/*.csv``: each file then has the rows of one hospital and is named
-    after it.
+    """Whether ``path`` is a pattern such as ``data/*.csv``: each file has the rows of the hospital after which it is
+    named.
     """
 
     @property
     def name(self) -> str:
-        """Return a name for runs on this table, from the name of the file or of the folder with the files."""
         named = self.path.absolute().parent.name if self.named_after else hospital_of(self.path)
         return re.sub(r"[^\w-]+", "_", named).strip("_.") or "table"
 
     @property
     def unfilled(self) -> tuple[tuple[str, Choice], ...]:
-        """Return the keys for which no column could be chosen, so that a person has to name one.
-
-        Each comes with the columns that are possible.
-        """
+        """Return the keys that need a column that only a person can choose, each with the possible columns."""
         keys = (("silo", self.proposal.hospital), ("label", self.proposal.label))
         return tuple(each for each in keys if each[1].column is None and not (each[0] == "silo" and self.named_after))
 
@@ -71,8 +67,7 @@ def look(path: Path) -> Looked:
 
 
 def four_lines(looked: Looked) -> str:
-    """Return the smallest configuration for a table as YAML: the section ``data`` with source, path, hospital and
-    label."""
+    """Return the smallest configuration for a table as YAML."""
     proposal = looked.proposal
     lines = [
         "data:",
@@ -87,8 +82,7 @@ def four_lines(looked: Looked) -> str:
 def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
     """Return a complete configuration for a table as YAML, with comments that give the reasons.
 
-    The table's path is written relative to ``folder``, unless it is absolute. ``more`` has further columns that the
-    configuration drops, each with the reason.
+    The table's path is written relative to ``folder``. ``more`` has further columns to drop, each with the reason.
     """
     proposal, form = looked.proposal, looked.read.form
     path = looked.path.expanduser()
@@ -130,10 +124,7 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
 
 
 def reason(choice: Choice) -> str:
-    """Return a comment on the choice of a column: the reason and the alternatives.
-
-    If no column was chosen, it asks the user to fill one in.
-    """
+    """Return a comment on the choice of a column: the reason and the alternatives."""
     others = some(choice.others, _NAMED)
     if choice.column is None:
         return f"fill in a column{f'; it may be {others}' if others else ', or add one to the table'}"

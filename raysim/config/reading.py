@@ -1,4 +1,4 @@
-"""Reads a YAML file, a mapping or a configuration into a complete, checked and immutable configuration."""
+"""Reads a YAML file, a mapping or a configuration into a complete and checked configuration."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Source = str | PathLike[str] | Mapping[str, Any] | Config
 """What a configuration is read from: the path of a YAML file, a mapping with its content, or a configuration."""
 
 SHARED = ("data", "model", "selection")
-"""The configuration sections that name plug-ins and that both runs and comparisons read."""
+"""The sections with plug-ins that both runs and comparisons read."""
 
 RUN = (*SHARED, "strategy")
-"""The configuration sections that name plug-ins and that a run reads."""
+"""The sections with plug-ins that a run reads."""
 
 COMPARISON = (*SHARED, "strategies", "models")
-"""The configuration sections that name plug-ins and that a comparison reads."""
+"""The sections with plug-ins that a comparison reads."""
 
 
 OF_ALL = ("privacy", "secure", "compression", "aggregation", "adversary", "system")
-"""The optional configuration sections that change training and that all strategies of a comparison share."""
+"""The optional sections that change training and that all strategies of a comparison share."""
 
 TABLES = (".csv", ".tsv", ".gz", ".parquet", ".pq", ".xlsx", ".xls", ".ods", ".zip", ".sqlite", ".db", ".duckdb")
-"""The file extensions of tables. A file with one of them is not a configuration."""
+"""The file extensions of tables: such a file is not a configuration."""
 
 SEEDS = 3
 """The default number of seeds of a comparison."""
@@ -44,10 +44,9 @@ SEEDS = 3
 def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, reads: Collection[str] = RUN) -> Config:
     """Return the complete configuration of ``source`` (None: all defaults), changed by overrides such as ``a.b=value``.
 
-    Keys that are left out have their defaults. In the sections that ``reads`` names, the keys of plug-ins are checked,
-    and their defaults are filled in. If ``reads`` includes ``strategy``, the strategy that ``strategy.from`` names is
-    inserted. In all other sections, the keys of plug-ins remain as written. Raises ``ConfigError`` for an invalid
-    configuration.
+    In the sections that ``reads`` names, the keys of plug-ins are checked, and their defaults are filled in. If
+    ``reads`` includes ``strategy``, the strategy that ``strategy.from`` names is inserted. Raises ``ConfigError`` for
+    an invalid configuration.
     """
     config = source if isinstance(source, Config) and not overrides else checked(read_tree(source, overrides))
     if "strategy" in reads:
@@ -58,8 +57,7 @@ def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, read
 def over_seeds(config: Config) -> Config:
     """Return the configuration of a comparison with :data:`SEEDS` seeds: its own seed and the next ones.
 
-    One seed cannot show a difference between federated methods, because another seed might reverse it. If ``seed`` or
-    ``seeds`` is set, or if the data are split into folds, ``config`` is returned unchanged.
+    If ``seed`` or ``seeds`` is set, or if the data are split into folds, ``config`` is returned unchanged.
     """
     if {"seed", "seeds"} & config.model_fields_set or config.data.split.folds is not None:
         return config
@@ -67,10 +65,9 @@ def over_seeds(config: Config) -> Config:
 
 
 def compared(config: Config) -> tuple[Config, ...]:
-    """Return the complete configuration of each strategy that ``config`` compares.
+    """Return the complete configuration of each strategy that ``config`` compares, with each listed model.
 
-    If ``models`` are listed, return one for each combination of a strategy with a model, even if they do not fit
-    together.
+    It is not checked whether a strategy and a model fit together.
     """
     taken = [_with_strategy(config, section, f"strategies.{i}") for i, section in enumerate(config.strategies)]
     if config.recalibrate == "both":
@@ -87,8 +84,7 @@ def read_tree(
 ) -> dict[str, Any]:
     """Return the configuration in ``source`` as nested mappings, not yet checked.
 
-    First the overrides are applied, and then ``values``, given by dotted key. Paths of input files become absolute. In
-    a YAML file they are relative to the file's folder, and elsewhere to the working directory.
+    First the overrides are applied, and then ``values``, given by dotted key. Paths of input files become absolute.
     """
     tree: Mapping[str, Any] = {}
     folder, settings = Path.cwd(), parsed(overrides)
@@ -109,7 +105,7 @@ def read_tree(
 
 
 def checked(tree: Mapping[str, Any]) -> Config:
-    """Check a configuration given as nested mappings, and return it. The keys of plug-ins are not checked yet."""
+    """Check a configuration given as nested mappings, except the keys of plug-ins, and return it."""
     for command in registry.entries("commands"):
         if command in tree and command not in Config.model_fields:
             raise ConfigError(f"{command}: is read by 'raysim {command}'; use that command, or remove the section")
@@ -140,10 +136,6 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _table_given(path: Path) -> ConfigError:
-    """Return the error for a ``path`` that is a table, although a configuration is expected.
-
-    Raises ``DataError`` if the table cannot be read.
-    """
     from raysim.config.proposed import four_lines, look
 
     looked = look(path)
@@ -157,10 +149,9 @@ def _table_given(path: Path) -> ConfigError:
 def _with_strategy(config: Config, section: StrategySection, where: str) -> Config:
     """Return ``config`` with the strategy that ``section`` describes.
 
-    If its key ``from`` names another configuration, the strategy, training, selection and model of that configuration
-    are used. Raises ``ConfigError`` if that configuration has other data, because its runs could not be compared. The
-    same error is raised if that configuration sets one of the sections :data:`OF_ALL` differently, because the section
-    would be ignored.
+    If its key ``from`` names another configuration, that configuration's strategy, training, selection and model are
+    used. Raises ``ConfigError`` if that configuration has other data or sets one of the sections :data:`OF_ALL`
+    differently.
     """
     if section.from_path is None:
         return config.replaced(strategy=section)

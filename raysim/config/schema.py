@@ -1,7 +1,6 @@
-"""The schema of the configuration of a run or comparison: YAML, checked before anything starts.
+"""The schema of the configuration of a run or comparison.
 
-Unknown keys are refused with the nearest known name. The keys of a plug-in (a strategy's hyper-parameters, a source's
-keys) are checked by the plug-in's class.
+Unknown keys are refused with the nearest known name. The keys of a plug-in are checked by the plug-in's class.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class CheckpointSection(Section):
     """The section ``checkpoint``: what is stored so that a stopped run can be resumed.
 
     A checkpoint is stored after every ``every`` rounds (0: none). With ``auto`` there is one every ten seconds, if that
-    takes at most 5 % of the time. Only the last ``keep`` checkpoints are retained. ``path`` is a folder or any URI that
+    takes at most 5 % of the time. Only the last ``keep`` checkpoints are retained. ``path`` is a folder or a URI that
     pyarrow knows; None is the run's own folder.
     """
 
@@ -160,30 +159,25 @@ class Config(Section):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the privacy unit is a patient or a row, instead of a hospital.
-
-        The split must then assign each patient or row independently of the others.
-        """
+        """Whether the privacy unit is a patient or a row, which the split must then assign independently of others."""
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:
-        """Return a copy in which ``parts`` replace the sections or keys of the same names.
+        """Return a copy in which ``parts``, already checked, replace the sections or keys of the same names.
 
-        The parts must already be checked. The copy still knows which keys the user has set.
+        The copy still knows which keys the user has set.
         """
         changed = self.model_copy(update=parts)
         changed.model_fields_set.intersection_update(self.model_fields_set)
         return changed
 
     def of_run(self, seed: int) -> Config:
-        """Return the configuration of the run with ``seed``. Keys that only ``compare`` uses are reset to their
-        defaults."""
+        """Return the configuration of the run with ``seed``. Keys that only ``compare`` uses have their defaults."""
         default = Config()
         return self.replaced(seed=seed, **{key: getattr(default, key) for key in COMPARED})
 
     def frozen(self) -> dict[str, Any]:
-        """Return the configuration as plain YAML types, with all defaults. Reading the result gives an equal
-        configuration."""
+        """Return the configuration as plain YAML types, with all defaults. It can be read again."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def frozen_run(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from raysim.strategies.base import Strategy
 
 
 def fields_of(plugin: Any) -> dict[str, Any]:
-    """Return a plug-in's settings as plain YAML types. A setting that is None is left out if None is its default."""
+    """Return a plug-in's settings as plain YAML types, without those that are None by default."""
     cls: Any = type(plugin)
     tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
     unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}
@@ -34,10 +34,7 @@ def made(cls: type[Strategy]) -> Strategy:
 
 
 def place_of(cls: type[Strategy]) -> dict[str, Any]:
-    """Return the configuration key that names a strategy's class.
-
-    It is ``name`` with the registered name, or ``class`` with the import path.
-    """
+    """Return the key that names a strategy's class: its registered ``name``, or its import path ``class``."""
     name = registry.name_of("strategies", cls)
     return {"class": f"{cls.__module__}.{cls.__qualname__}"} if name is None else {"name": name}
 
@@ -53,7 +50,7 @@ def is_importable(cls: type[Strategy]) -> bool:
 def section_of(strategy: Strategy) -> dict[str, Any]:
     """Return the configuration section that describes ``strategy``: its registered name or import path, and its fields.
 
-    Raises ``ConfigError`` if a field's value does not match the field's annotation, or cannot be written in YAML.
+    Raises ``ConfigError`` if a field's value does not match its annotation, or cannot be written in YAML.
     """
     cls, given = type(strategy), cast(Any, strategy)
     if not dataclasses.is_dataclass(given):

@@ -30,10 +30,7 @@ def enlarged(selection: Selection, share: float) -> Selection:
 
 
 def resized(selection: Selection, count: int) -> Selection:
-    """Return a selection that samples ``count`` hospitals.
-
-    If ``selection`` has no fields ``fraction`` and ``minimum``, it is returned unchanged.
-    """
+    """Return a selection of ``count`` hospitals; unchanged without fields ``fraction`` and ``minimum``."""
     changes = {"fraction": 1e-12, "minimum": count} if sized(selection) else {}
     resized: Selection = replace(selection, **changes) if changes else selection  # type: ignore[type-var]
     return resized

@@ -1,4 +1,4 @@
-"""Types of the arrays that most modules use, and the division of a total into whole numbers."""
+"""Types of the arrays that most modules use, and rounding to whole numbers with a given sum."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 OpenBLAS computes the products of numpy and scipy, and chooses its code when it is loaded. For an AMD processor that
 OpenBLAS does not know, it chooses the code for AVX2, which is half as fast as the code for AVX-512. The results of the
 two codes differ in the last bits. raysim's command line therefore requests the code for AVX-512 by the variable
-``OPENBLAS_CORETYPE``, before numpy is imported. Processes that it starts inherit the variable. In other programs, which
-only import raysim, nothing changes.
+``OPENBLAS_CORETYPE``, before numpy is imported; its child processes inherit the variable.
 """
 
 from __future__ import annotations
@@ -22,15 +21,13 @@ _NEEDED = frozenset(("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"))
 def prefer() -> None:
     """Request the code for AVX-512 on an AMD processor that supports it, unless the environment names another code.
 
-    Call it only in a process of raysim's command line, before numpy is imported; afterwards it has no effect.
+    It has an effect only before numpy is imported.
     """
     if VARIABLE not in os.environ and "numpy" not in sys.modules and _amd_with_avx512(Path("/proc/cpuinfo")):
         os.environ[VARIABLE] = AVX512
 
 
 def _amd_with_avx512(described: Path) -> bool:
-    """Return whether the first processor in ``described``, a file like ``/proc/cpuinfo``, is an AMD processor with
-    AVX-512."""
     vendor = ""
     try:
         with described.open() as lines:

@@ -1,4 +1,4 @@
-"""The reading of YAML and JSON that others may have written, with limits on size, depth, and copies by aliases.
+"""The reading of YAML and JSON that others may have written, with limits on size and depth.
 
 Input beyond a limit raises ``ValueError`` with a message of one line.
 """
@@ -15,23 +15,20 @@ from typing import Any
 import yaml
 
 YAML_BYTES = 2 * 2**20
-"""The largest number of characters of a YAML text. A configuration that names 10,000 hospitals has about one
+"""The largest number of characters of a YAML text; a configuration that names 10,000 hospitals has about one
 million."""
 
 JSON_BYTES = 256 * 2**20
-"""The largest size in bytes of a raysim file that is read into memory; larger files are an error. The manifest of
-thousands of runs has some megabytes."""
+"""The largest size in bytes of a raysim file that is read into memory; larger files are an error."""
 
 DEPTH = 40
-"""The largest depth of nested lists and sections in a YAML file. A configuration has a depth of about six."""
+"""The largest depth of nested lists and sections in a YAML file; a configuration has a depth of about six."""
 
 JSON_DEPTH = 100
 """The largest depth of nested values in raysim's own JSON files, which may contain the nested state of a strategy."""
 
 NODES = 100_000
-"""The largest number of values and keys of a YAML file. For every alias, the values and keys that it repeats are
-counted again.
-"""
+"""The largest number of values and keys of a YAML file. An alias counts as a copy of all the values that it repeats."""
 
 DIGITS = 400
 """The largest number of digits of a whole number in YAML. The time to read a number grows with the square of its
@@ -41,8 +38,7 @@ digits."""
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the content of a file of at most ``limit`` bytes.
 
-    Raises ``ValueError`` if the file is larger or is not a regular file (for example, a pipe), and ``OSError`` if it
-    cannot be read.
+    Raises ``ValueError`` if the file is larger or is not a regular file, and ``OSError`` if it cannot be read.
     """
     # O_NONBLOCK: without it, opening a pipe that has no writer would block forever.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -100,8 +96,8 @@ def _below(value: Any) -> Iterable[Any]:
 class Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which rejects YAML that is nested too deep or has too many nodes.
 
-    An alias in YAML takes no memory, because it shares the value that it names. It nevertheless counts as a copy,
-    because later code that walks over the whole value visits the shared part once for each alias.
+    An alias counts as a copy: it takes no memory, but code that walks over the whole value visits the shared part once
+    for each alias.
     """
 
     def __init__(self, stream: Any) -> None:

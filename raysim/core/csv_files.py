@@ -1,9 +1,8 @@
 """The writing and reading of all of raysim's CSV files.
 
-Spreadsheets treat a cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program or send
-the sheet elsewhere. Names of hospitals and categories come from other people's data, and may contain such formulas. A
-text that begins with one of these characters is therefore written with a ``'`` before it, which marks a text in
-spreadsheets. Numbers are written unchanged. :func:`read_csv` removes the ``'`` again.
+Spreadsheets treat a cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program. Names of
+hospitals and categories come from other people's data and may contain formulas. Texts that begin with one of these
+characters are therefore written with a ``'`` before them, which :func:`read_csv` removes.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20])")
-"""Beginnings of texts that a spreadsheet could read as formulas; such texts are written with a ``'`` before them.
-Full-width forms are treated like the normal characters."""
+"""Beginnings of texts that a spreadsheet could read as formulas, also in full-width characters."""
 
 _WRITTEN = re.compile(r"'(?='*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]))")
 
@@ -55,10 +53,9 @@ def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> No
 
 
 def write_pieces(tables: Iterable[pd.DataFrame], path: Path) -> None:
-    """Write tables of many rows into one file, one after another, in the format of :func:`write_csv` with
-    ``many_rows``.
+    """Write tables into one file, one after another, in the format of :func:`write_csv` with ``many_rows``.
 
-    Each table is written before the next one is computed.
+    Each is written before the next one is computed.
     """
     _write_rows((_changed(table, cell) for table in tables), path)
 

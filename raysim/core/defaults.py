@@ -1,8 +1,7 @@
-"""The defaults of the configuration.
+"""The defaults of the configuration, from two YAML files of the package.
 
-All defaults are in two YAML files of the package. ``raysim/config/defaults.yaml`` is the complete default
-configuration. ``raysim/config/optional.yaml`` has the defaults of optional sections, which exist only in configurations
-that name them. In its keys, ``*`` stands for any name.
+``raysim/config/defaults.yaml`` is the complete default configuration. ``raysim/config/optional.yaml`` has the defaults
+of optional sections; in its keys, ``*`` stands for any name.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ FILES = ("defaults.yaml", "optional.yaml")
 
 @dataclass(frozen=True)
 class Default:
-    """A function that returns the default of the key at a dotted path. Each call returns a new copy."""
+    """A function that returns the default of the key at a dotted path."""
 
     key: str
 
@@ -34,8 +33,7 @@ class Default:
 def default(key: str, **field: Any) -> Any:
     """Return a pydantic field whose default is the value of the dotted ``key`` in the YAML files of defaults.
 
-    ``field`` has further arguments of pydantic's ``Field``. If the files have no such key, ``KeyError`` is raised as
-    soon as the class with this field is defined.
+    ``field`` contains further arguments of pydantic's ``Field``. A key without a default raises ``KeyError``.
     """
     if key not in table():
         raise KeyError(f"{key}: has no default in {' or '.join(FILES)}")
@@ -46,7 +44,7 @@ def default(key: str, **field: Any) -> Any:
 def table() -> Mapping[str, Any]:
     """Return the default of each key by its dotted path.
 
-    Sections have no entry of their own. A mapping whose keys are free names (``*``) is empty by default.
+    A mapping whose keys are free names (``*``) is empty by default.
     """
     package = files("raysim.config")
     return {key: value for name in FILES for key, value in _leaves(loaded((package / name).read_text()))}

@@ -20,7 +20,7 @@ class Stop(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a hospital that trains alone needs to stop early: its validation rows and the rule ``stop``.
+    """The validation rows of a hospital that trains alone, and the rule ``stop`` by which its training ends.
 
     The rows have the features ``X [n, F]`` and the labels ``y [n]``.
     """
@@ -32,20 +32,19 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Checks:
-    """The validation losses so far: ``losses`` has the loss at the end of each of ``rounds``. ``before`` is the loss
-    before training."""
+    """The validation ``losses`` so far, measured after each of ``rounds``, and the loss ``before`` training."""
 
     before: float
     rounds: tuple[int, ...] = ()
     losses: tuple[float, ...] = ()
 
     def after(self, round: int, loss: float) -> Checks:
-        """Return these checks followed by one more: the validation ``loss`` after ``round``."""
+        """Return these checks followed by the validation ``loss`` after ``round``."""
         return Checks(self.before, (*self.rounds, round), (*self.losses, loss))
 
     @property
     def best(self) -> int | None:
-        """Return the index of the check with the lowest loss; None if there is no check with a finite loss."""
+        """Return the index of the lowest loss, or None if no loss is finite."""
         finite = [at for at, loss in enumerate(self.losses) if math.isfinite(loss)]
         return min(finite, key=lambda at: self.losses[at], default=None)
 

@@ -1,4 +1,4 @@
-"""Errors that a user can correct. Each message is one line that names the field, the value and the remedy."""
+"""Errors that a user can correct. Each message is one line that names the field, the value and how to correct it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ WORD, LINE = 250, 2000
 class RaysimError(Exception):
     """A bad configuration, bad data or a bad environment.
 
-    The command line prints the message and ends with exit code 2. The message may contain text from files of others, so
-    it is :func:`shortened`.
+    The command line prints the message and ends with exit code 2. The message is :func:`shortened`, because it may
+    contain text from other people's files.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -48,7 +48,7 @@ class StrategyError(RaysimError):
 
 
 class HangingError(ResourceError):
-    """A library call does not return, and no exception can interrupt it. Only ending the process stops the call."""
+    """A library call does not return; only ending the process stops it."""
 
 
 class TrainingDiverged(RaysimError):
@@ -60,8 +60,7 @@ class PrivacyBroken(RaysimError):
 
 
 class HospitalFailed(RaysimError):
-    """An error in the user's code for hospitals, during training, evaluation, or the computation of a reply to the
-    server."""
+    """An error in the user's code during training, evaluation or a reply at a hospital."""
 
 
 SYSTEM = {
@@ -101,7 +100,7 @@ def _without_middle(text: str, length: int) -> str:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return a remedy for an unknown name: the closest known name, or all known names.
+    """Return advice for an unknown name: the closest known name, or all known names.
 
     >>> nearest("fedporx", ["fedavg", "fedprox"])
     "did you mean 'fedprox'?"

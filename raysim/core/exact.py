@@ -1,9 +1,8 @@
 """Sums that do not depend on the order of their terms.
 
-Floating-point addition is not associative, so a sum over hospitals would depend on which actor runs which hospital.
-Terms are therefore rounded to multiples of 2^-44 (6e-14, a millionth of the resolution of float32 parameters near 1).
-The rounded terms are added as 64-bit integers without error. The sum is therefore the same, bit for bit, however
-hospitals are distributed over actors.
+The result of a floating-point sum depends on the order of the terms, and hence on how hospitals are distributed over
+actors. Terms are therefore rounded to multiples of 2^-44 (6e-14, a millionth of the resolution of float32 parameters
+near 1). The rounded terms are added as 64-bit integers without error, so the sum is always the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -19,17 +18,13 @@ FRACTION_BITS = 44
 def largest_entry(weights: float) -> float:
     """Return a bound for the entries of vectors: if all are below it, no weighted sum of the vectors overflows.
 
-    ``weights`` is the sum of the magnitudes of all weights. The bound uses half of the range of 64-bit integers; the
-    other half is reserved for rounding.
+    ``weights`` is the sum of the magnitudes of all weights.
     """
     return 2.0 ** (62 - FRACTION_BITS) / weights if weights > 0 else float("inf")
 
 
 class ExactSum:
-    """Several sums of vectors, stored as integers. ``units [G, P]`` has one row per sum.
-
-    Partial sums of different terms can be added in any order.
-    """
+    """Several sums of vectors, stored as integers. ``units [G, P]`` has one row per sum."""
 
     def __init__(self, groups: int, size: int) -> None:
         self.units = np.zeros((groups, size), dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Process settings that raysim changes temporarily and then restores.
+"""Settings of the process that raysim changes only temporarily, because other programs import raysim too.
 
-Programs that import raysim, such as notebooks, have their own environment variables, signal handlers, log levels,
-limits of threads and search paths for modules. raysim changes these settings only through this module.
+Examples are environment variables, signal handlers, log levels and the number of threads. raysim changes them only
+through this module.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _terminating = False
 
 
 def take() -> None:
-    """Declare that this process was started by raysim's command line, so that raysim may end it as a last resort."""
+    """Declare that raysim's command line started this process, so that raysim may end the process as a last resort."""
     global _own
     _own = True
 
 
 class Terminated(SystemExit):
-    """SIGTERM has arrived: the command ends cleanly, with exit code 143."""
+    """SIGTERM has arrived; the command ends with exit code 143."""
 
 
 def end_in_order() -> None:
-    """Make SIGTERM end this process like Ctrl-C. Batch systems and containers send SIGTERM before they kill a process.
+    """Make SIGTERM raise :class:`Terminated`, so that the process ends as after Ctrl-C.
 
-    Further SIGTERMs are ignored. SIGTERM raises :class:`Terminated`. If it is raised in a destructor or callback,
-    Python discards it. The exception is then raised again a little later, or by the next :func:`end_if_terminating`.
+    Further SIGTERMs are ignored. Python discards an exception that is raised in a destructor or callback. Therefore
+    :class:`Terminated` is raised again a little later, or by the next :func:`end_if_terminating`.
     """
     global _terminating
     _terminating = False
@@ -59,7 +59,7 @@ def end_in_order() -> None:
 def handle_again(number: int) -> None:
     """Restore Python's handler of the signal ``number`` after a library's C code has replaced it.
 
-    Does nothing outside the main thread, because only the main thread can set handlers.
+    Does nothing outside the main thread.
     """
     handler = signal.getsignal(number)
     if threading.current_thread() is threading.main_thread() and handler is not None:
@@ -67,12 +67,12 @@ def handle_again(number: int) -> None:
 
 
 def is_terminating() -> bool:
-    """Return whether SIGTERM has arrived, even if Python has discarded its exception."""
+    """Return whether SIGTERM has arrived."""
     return _terminating
 
 
 def end_if_terminating() -> None:
-    """Raise :class:`Terminated` again if SIGTERM has arrived. Call it wherever a command continues after catching
+    """Raise :class:`Terminated` again if SIGTERM has arrived. Call it wherever a command continues after it has caught
     errors."""
     if _terminating:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -127,7 +127,7 @@ def environment_restored(*names: str) -> contextlib.AbstractContextManager[None]
 def signals(*numbers: signal.Signals) -> Iterator[None]:
     """Restore the handlers of the signals ``numbers`` at the end of the context.
 
-    Does nothing outside the main thread, because only the main thread can change handlers.
+    Does nothing outside the main thread.
     """
     before = {number: signal.getsignal(number) for number in numbers}
     try:
@@ -155,8 +155,6 @@ def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
 
 
 class _Muted:
-    """A stream that drops the output of the thread called ``thread``, and passes on other output."""
-
     def __init__(self, stream: Any, thread: str) -> None:
         self._stream, self._thread = stream, thread
 
@@ -195,10 +193,7 @@ def searched(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Limit the threads of numerical libraries to ``count`` inside the context, also in libraries loaded inside it.
-
-    After the context, a library that was loaded inside it uses its usual number of threads.
-    """
+    """Limit the threads of numerical libraries to ``count`` inside the context, also in libraries loaded inside it."""
     usual = _usual_threads()
     libraries = _libraries(len(sys.modules))
     loaded = {library.filepath for library in libraries.lib_controllers}
@@ -216,36 +211,27 @@ def threads(count: int) -> Iterator[None]:
 
 
 def one_thread() -> contextlib.AbstractContextManager[Any]:
-    """Limit the libraries that are loaded to one compute thread inside the context.
-
-    Sums then do not depend on the number of cores.
-    """
+    """Limit numerical libraries to one thread inside the context, so that sums do not depend on the number of cores."""
     limited: contextlib.AbstractContextManager[Any] = _libraries(len(sys.modules)).limit(limits=1)
     return limited
 
 
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> ThreadpoolController:
-    """Return the loaded libraries that have compute threads.
-
-    ``modules`` is the number of imported modules. The search takes milliseconds, so it is repeated only if this number
-    has changed.
-    """
+    """Return the loaded libraries that have threads; the cache's key ``modules`` is the number of imported modules."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 
 
 def limit_threads(count: int) -> None:
-    """Limit the threads of numerical libraries to ``count`` for the rest of this process, which must be raysim's
-    own."""
+    """Limit the threads of numerical libraries to ``count`` for the rest of this process."""
     for library in _LIBRARIES:
         os.environ[f"{library}_NUM_THREADS"] = str(count)  # for those that are loaded later
     _libraries(len(sys.modules)).limit(limits=count)  # for those that are loaded already
 
 
 def _usual_threads() -> int:
-    """Return the number of threads that a numerical library uses by default in this environment."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isdecimal() and int(setting):
         return int(setting)

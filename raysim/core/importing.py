@@ -1,9 +1,7 @@
-"""The import of classes and functions that a user names by import path, ``package.module.name``, and the detection of
-calls of ``sys.exit`` in them.
+"""The import of classes and functions that a user names by import path, ``package.module.name``.
 
-The user's folder, usually the working directory, is searched last, so that a file there never shadows a module of
-raysim, of Python or of a library. No configuration and no file of a run can change the folders from which code is
-imported.
+The user's folder, usually the working directory, is searched last, so that a file there never hides another module. No
+configuration and no file of a run can change the folders from which code is imported.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ _standing: tuple[str, ...] | None = None
 """The folders in which the user's modules are searched; None means the working directory."""
 
 _strange: tuple[Path, ...] = ()
-"""Folders that a stored file of a run names. No code is imported from them; errors mention a module that lies there."""
+"""Folders that a stored file of a run names: no code is imported from them."""
 
 
 def by_path(path: str) -> Any:
@@ -60,8 +58,8 @@ def by_path(path: str) -> Any:
 def standing_here(strange: Iterable[Path]) -> Iterator[None]:
     """Inside the context, import the user's modules from the present working directory, even if the directory changes.
 
-    ``strange`` are folders that a stored file of a run names. A module that exists only in one of them is rejected, and
-    the error says so.
+    ``strange`` are folders that a stored file of a run names; the error for a missing module mentions one that contains
+    it.
     """
     global _standing, _strange
     here = os.getcwd()
@@ -80,10 +78,8 @@ def standing_here(strange: Iterable[Path]) -> Iterator[None]:
 
 
 def search_only(folders: Iterable[str]) -> None:
-    """Import the user's modules from ``folders`` instead of the working directory; they are searched after all others.
-
-    Actors, which have another working directory than the user, call this.
-    """
+    """Import the user's modules from ``folders`` instead of the working directory; all other folders are searched
+    first."""
     global _standing
     _standing = tuple(folders)
     search_last(_standing)
@@ -96,7 +92,7 @@ def search_path() -> tuple[str, ...]:
 
 
 def search_last(folders: Iterable[str]) -> None:
-    """Also import modules from ``folders``, which are searched after all others."""
+    """Also import modules from ``folders``, after all other folders have been searched."""
     sys.path += [folder for folder in folders if folder not in sys.path]
 
 
@@ -105,7 +101,6 @@ def _places() -> tuple[str, ...]:
 
 
 def _brought_along(module: str | None) -> Path | None:
-    """Return the folder with the missing ``module``, among those that :func:`standing_here` does not search."""
     top = (module or "").partition(".")[0]
     for place in _strange if top else ():
         if (place / f"{top}.py").is_file() or (place / top).is_dir():

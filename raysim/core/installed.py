@@ -1,6 +1,6 @@
 """Entry points of installed packages for raysim, and optional packages.
 
-The module imports nothing slow, because every command begins with it.
+The module imports nothing slow, because every command imports it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ def registered(kind: str) -> list[EntryPoint]:
 
 @cache
 def _all_entry_points(path: tuple[str, ...]) -> Any:
-    """Return the entry points of all packages on the search ``path``; each package's metadata file is read."""
     return entry_points()
 
 
 def is_own(entry: EntryPoint) -> bool:
-    """Return whether an entry point is registered by raysim itself, and not by another package."""
+    """Return whether raysim itself registers the entry point."""
     return entry.dist is not None and _name(entry.dist) == "raysim"
 
 
 @lru_cache(maxsize=64)
 def _name(package: Distribution) -> str:
-    """Return the name of a package. The result is cached, because each look-up parses the package's metadata."""
     return package.name
 
 
@@ -42,7 +40,7 @@ def need(package: str, extra: str, field: str, otherwise: str = "") -> None:
     """Import ``package``.
 
     If it is missing, raise ``ConfigError`` with the command that installs it. ``field`` is the configuration key that
-    needs the package; ``otherwise`` says what to do without the package.
+    needs the package; ``otherwise`` is appended to the message.
     """
     try:
         import_module(package)

@@ -9,7 +9,7 @@ ALPHA = 0.05
 """The significance level of tests: the largest probability of a false alarm."""
 
 POWER = 0.8
-"""A difference counts as detectable if it would be demonstrated with at least this probability (the power)."""
+"""The power at which a difference counts as detectable: the probability that a test demonstrates it."""
 
 Z = 1.959963984540054
 """The normal quantile of a two-sided interval at :data:`LEVEL`."""

@@ -12,10 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArray[Any]:
-    """Return an array of zeros for the caller to overwrite: in memory, or mapped to the new ``.npy`` file ``path``.
+    """Return an array of zeros in memory, or mapped to the new ``.npy`` file ``path``.
 
-    Raises ``OSError`` if the disk has no space for the whole file. All space is allocated now: if the disk became full
-    later, writing to the array would kill the process with SIGBUS.
+    Raises ``OSError`` if the disk has no space for the whole file. All space is allocated now: on a full disk, writing
+    to the array later would kill the process with SIGBUS.
     """
     if path is None:
         return np.zeros(shape, dtype)
@@ -36,10 +36,9 @@ def is_at(array: NDArray[Any], path: Path) -> bool:
 
 
 def release(array: NDArray[Any]) -> None:
-    """Release the pages of a mapped array from this process's memory.
+    """Release the pages of a mapped array from this process's memory; the file keeps its content.
 
-    Does nothing if the array is not mapped. The file keeps its content, and the operating system caches it while memory
-    is free, so reading it again is fast.
+    Does nothing if the array is not mapped.
     """
     base: Any = array
     while isinstance(base, np.ndarray):

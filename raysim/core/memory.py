@@ -26,8 +26,7 @@ def of_this_machine() -> int:
 def check(needed: int, what: str, remedy: str) -> None:
     """Raise ``ResourceError`` if ``needed`` bytes are more than this machine has.
 
-    The message consists of ``what``, "needs ... bytes" and the ``remedy``. ``what`` must begin with a configuration
-    field and its value.
+    ``what`` and ``remedy`` begin and end the message; ``what`` must begin with a configuration field and its value.
     """
     available = of_this_machine()
     if needed > available:
@@ -35,7 +34,7 @@ def check(needed: int, what: str, remedy: str) -> None:
 
 
 def give_back() -> None:
-    """Return freed memory to the operating system. Allocators keep much of it after long work."""
+    """Return freed memory to the operating system."""
     arrow = sys.modules.get("pyarrow")  # it has its own memory pool
     if arrow is not None:
         arrow.default_memory_pool().release_unused()

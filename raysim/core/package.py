@@ -1,5 +1,4 @@
-"""The version and the folder of the package. Other modules import the two from here, because ``raysim`` itself imports
-higher packages."""
+"""The version and the folder of the package."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,6 @@
-"""The handling of standard streams without a reader, as in ``raysim list strategies | head -1``: further output is
-dropped.
+"""Standard streams without a reader, as in ``raysim list strategies | head -1``: further output is dropped.
 
-A pipe that its reader has closed is not reported as an error and does not end a run.
+A closed pipe is not an error and does not end a run.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def reader_has_gone(stream: IO[str]) -> bool:
 
 
 def silence(stream: IO[str]) -> None:
-    """Drop further output to a stream, and output that is still in its buffer."""
+    """Drop the buffered and the further output of a stream."""
     nowhere = _nowhere()
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

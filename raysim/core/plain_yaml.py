@@ -26,7 +26,7 @@ def loaded(text: str) -> Any:
 
 
 def scalar(text: str) -> str:
-    """Return a text as YAML: plain if YAML reads it as the same text, else in quotes.
+    """Return a text as YAML, in quotes where YAML would read it as something else.
 
     >>> scalar("age"), scalar("lactate, mmol/l"), scalar("007"), scalar("no")
     ('age', '"lactate, mmol/l"', '"007"', '"no"')

@@ -1,7 +1,7 @@
 """The registry, which finds strategies, selections, models and data sources by name or by import path.
 
 Names come from the entry-point groups ``raysim.strategies``, ``raysim.selections``, ``raysim.models`` and
-``raysim.sources``, so other packages can add strategies and models without a change here.
+``raysim.sources``, to which other packages can add.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def entries(kind: str) -> dict[str, EntryPoint]:
 
 
 ABBREVIATIONS = frozenset(("cnn", "lstm", "mlp"))
-"""The parts of models' registered names that are written in capitals in readable names."""
+"""The parts of models' registered names that are written in capitals in reports."""
 
 
 def of_learner(learner: str) -> str:
@@ -66,10 +66,7 @@ def load_class(path: str, field: str) -> Any:
 
 
 def name_of(kind: str, cls: type) -> str | None:
-    """Return the first name under which the class is registered for ``kind``, or None if it is not registered.
-
-    The name stays the same if the class moves to another module.
-    """
+    """Return the first name under which the class is registered for ``kind``, or None if it is not registered."""
     places = {name: (entry.module, entry.attr) for name, entry in entries(kind).items()}
     for name, place in places.items():
         if place == (cls.__module__, cls.__qualname__):

@@ -43,7 +43,7 @@ class Section(BaseModel):
         """Raise ``ConfigError`` for a key that has no effect because of the value of another key, ``chooser``.
 
         ``used`` maps a key to the values of ``chooser`` with which the key has an effect; other keys always have an
-        effect. Keys at their default are allowed, because every stored configuration contains them. ``where`` is the
+        effect. Keys at their default are allowed, because stored configurations contain them. ``where`` is the
         section's name.
         """
         choice = getattr(self, chooser)

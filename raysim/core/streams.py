@@ -1,8 +1,8 @@
 """Random streams keyed by their purpose, independent of the order of calls.
 
-Every random number of a run comes from ``stream(seed, purpose, *key)``. For example, the key of a hospital's batches is
-``(round, hospital, epoch)``. A method that uses more random numbers therefore does not change another method's batches.
-A hospital's random numbers are the same whichever actor runs it.
+Every random number of a run comes from ``stream(seed, purpose, *key)``, where, for example, the key of a hospital's
+batches is ``(round, hospital, epoch)``. A method that uses more random numbers does not change another method's
+batches. A hospital's random numbers are the same whichever actor runs it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ from numpy.typing import NDArray
 
 
 class _Key(ISeedSequence):
-    """A seed sequence that passes its key to a bit generator unchanged.
-
-    With numpy's own argument ``key=...`` the bit generator would first read entropy from the system, and then ignore
-    it.
-    """
+    """A seed sequence that passes its key to a bit generator unchanged, without reading entropy from the system."""
 
     __slots__ = ("_words",)
 
@@ -29,7 +25,6 @@ class _Key(ISeedSequence):
         self._words = np.frombuffer(digest, "<u8")
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
-        """Return the whole key as 64-bit words; the bit generator requests as many words as the key has."""
         return self._words
 
 
@@ -43,9 +38,9 @@ def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
 
 
 def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Return a random generator that depends only on the arguments, as :func:`stream` does.
+    """Return a random generator that depends only on the arguments, but differs from that of :func:`stream`.
 
-    It uses SFC64, keyed by 192 bits, which samples many numbers in half the time.
+    It uses SFC64, keyed by 192 bits, which makes many numbers in half the time.
     """
     return np.random.Generator(np.random.SFC64(_Key(_digest(seed, purpose, key, 24))))  # type: ignore[arg-type]
 
@@ -53,8 +48,7 @@ def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
 class Streams:
     """A faster form of :func:`stream` for many keys: ``at(*last)`` equals ``stream(seed, purpose, *key, *last)``.
 
-    Every call of :meth:`at` resets and returns the same generator, which is several times as fast as making a new one.
-    A generator must therefore not be used after the next call.
+    Every call of :meth:`at` resets and returns the same generator, so a generator must not be used after the next call.
     """
 
     def __init__(self, seed: int, purpose: str, *key: int) -> None:
@@ -63,7 +57,7 @@ class Streams:
         self._fresh: Any = self._generator.bit_generator.state
 
     def at(self, *last: int) -> np.random.Generator:
-        """Return a generator at the start of the stream whose key is the key of this object followed by ``last``."""
+        """Return the generator at the start of the stream with the key ``(*key, *last)``."""
         digest = self._begun.copy()
         digest.update(struct.pack(f"<{len(last)}q", *last))
         self._fresh["state"]["key"] = np.frombuffer(digest.digest(), "<u8")
@@ -74,10 +68,9 @@ class Streams:
 def normals(seed: int, purpose: str, keys: NDArray[np.int64], count: int) -> NDArray[np.float32]:
     """Return ``n`` rows of ``count`` standard normal numbers; each row is a stream of its own.
 
-    Row ``i`` depends only on ``seed``, ``purpose`` and row ``i`` of ``keys [n, d]``. ``count`` must be even. Use it for
-    very many short streams: one generator for each stream would take ten times as long. SplitMix64 (Steele,
-    Lea and Flood 2014) makes random 64-bit words from a key and a counter. The Box-Muller transform makes two normal
-    numbers from two uniform numbers of 24 bits.
+    Row ``i`` depends only on ``seed``, ``purpose`` and row ``i`` of ``keys [n, d]``. ``count`` must be even. For many
+    short streams this is faster than one generator for each. Method: SplitMix64 (Steele, Lea and Flood 2014) makes
+    64-bit words from a key and a counter, and the Box-Muller transform makes normal numbers from them.
     """
     state = np.full(len(keys), int.from_bytes(_digest(seed, purpose, (), 8), "little"), dtype=np.uint64)
     for part in keys.T:
@@ -93,8 +86,6 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply the finaliser of SplitMix64 to 64-bit words: a change of one input bit changes half of the output bits on
-    average."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
@@ -105,7 +96,7 @@ def _digest(seed: int, purpose: str, key: tuple[int, ...], size: int = 16) -> by
 
 
 def _begun(seed: int, purpose: str, key: tuple[int, ...], size: int) -> hashlib.blake2b:
-    """Return the unfinished digest of a stream's key, to which the caller may append further parts of the key."""
+    """Return the unfinished digest of a stream's key, which the caller may extend."""
     packed = struct.pack(f"<{len(key) + 1}q", seed, *key)
     keyed = purpose.encode()
     if len(keyed) > hashlib.blake2b.MAX_KEY_SIZE:

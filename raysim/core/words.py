@@ -1,4 +1,4 @@
-"""Numbers, names and values in sentences: counts with nouns, lists, and values in the form of a configuration."""
+"""Numbers, names and values in sentences."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 MOST_DIGITS = 9
-"""The largest number of decimals with which a limit of an interval is printed, if it would otherwise be rounded to
-0."""
+"""The largest number of decimals of a printed limit that would otherwise be rounded to 0."""
 
 
 def number(value: float, digits: int, *, sign: bool = False) -> str:
@@ -39,8 +38,8 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
 def ends(low: float, high: float, digits: int, *, sign: bool = False) -> tuple[str, str]:
     """Return the limits of an interval as text.
 
-    With ``sign`` the interval is for a difference, and limits have signs. If such an interval excludes 0, a limit that
-    would round to 0 gets more decimals, because ``0.000`` would say that the interval includes 0.
+    With ``sign``, the interval is for a difference, and limits have signs. If such an interval excludes 0, a limit that
+    would round to 0 gets more decimals.
 
     >>> ends(0.00009, 0.0041, 3, sign=True), ends(-0.0004, 0.0041, 3, sign=True)
     (('+0.0001', '+0.004'), ('0.000', '+0.004'))
@@ -57,8 +56,8 @@ def ends(low: float, high: float, digits: int, *, sign: bool = False) -> tuple[s
 
 
 def listed(names: Sequence[str], most: int | None = None) -> str:
-    """Return names as a phrase such as "a, b and c". If there are more than ``most`` names, the others are only
-    counted. If a name contains a comma, names are separated by semicolons.
+    """Return names as a phrase such as "a, b and c". Names after the first ``most`` are only counted. If a name
+    contains a comma, semicolons separate the names.
 
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], 2), listed(["a"]), listed([])
     ('a, b and c', 'a, b and 1 more', 'a', '')
@@ -84,12 +83,11 @@ def some(names: Sequence[str], most: int, between: str | None = None) -> str:
 
 
 def _between(names: Sequence[str]) -> tuple[str, str]:
-    """Return the separators of ``names`` in a sentence: between names, and before the last name."""
     return ("; ", "; and ") if any(", " in name for name in names) else (", ", " and ")
 
 
 def capitalised(text: str) -> str:
-    """Return a text with a capital first letter. The rest does not change.
+    """Return a text with a capital first letter and the rest unchanged.
 
     >>> capitalised("mean AUROC"), capitalised("")
     ('Mean AUROC', '')
@@ -98,8 +96,8 @@ def capitalised(text: str) -> str:
 
 
 def chance(p: float, draws: int | None = None) -> str:
-    """Return a p-value as text with two decimals, and never as 0. For a test with ``draws`` random permutations or
-    samples, the smallest p-value is ``1 / (draws + 1)``.
+    """Return a p-value as text with two decimals, and never as 0. With ``draws`` random permutations or samples, the
+    smallest p-value is ``1 / (draws + 1)``.
 
     >>> chance(0.0312), chance(0.0099), chance(0.0, 1999), chance(1 / 50, 49), chance(float("nan"))
     ('p = 0.03', 'p < 0.01', 'p < 0.01', 'p <= 0.02', 'p undefined')
@@ -112,8 +110,8 @@ def chance(p: float, draws: int | None = None) -> str:
 
 
 def as_yaml(value: Any) -> str:
-    """Return a value of a configuration as in a YAML file, with texts in quotes. Of a value that no YAML file can
-    contain, such as a data frame, only the type is named, because its content could be rows of patients.
+    """Return a value of a configuration as in a YAML file, with texts in quotes. Of a value that YAML cannot contain,
+    only the type is named, because its content could be rows of patients.
 
     >>> as_yaml(None), as_yaml([1, True, "x"]), as_yaml({"mu": None}), as_yaml([object()])
     ('null', "[1, true, 'x']", '{mu: null}', '[an object]')

@@ -1,10 +1,9 @@
 """Splits and folds in which the part of each patient does not depend on other patients.
 
-A privacy guarantee for patients compares the data that contain a patient with the same data without this patient. If
-all rows of a hospital are divided at once, fractions are met almost exactly. However, the removal of one patient then
-moves other patients between training, validation and test. In this module the part of a patient follows from a keyed
-hash of the patient's identifier. If rows are divided without regard to patients, the part of a row follows from a hash
-of its content. The fractions are met only on average.
+A privacy guarantee for patients compares the data with and without one patient. If all rows of a hospital were divided
+at once, the removal of a patient would move other patients between training, validation and test. Here, the part of a
+patient follows from a keyed hash of the patient's identifier. If rows are divided without regard to patients, the part
+of a row follows from a hash of its content. The fractions are therefore met only on average.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ def parts(split: Split, records: Records, rows: NDArray[np.int64], by: str, run:
     """Return the part of each row, ``[N]``: 0 for training, 1 for validation, 2 for test.
 
     ``rows [N]`` are positions in ``records``. ``by`` is ``row``, ``patient`` or a column: rows of one patient, or with
-    one value of the column, are all in one part. ``run`` is the run's seed. Raises ``ValueError`` if ``split`` reads
-    the parts from a column of the data.
+    the same value in the column, are all in one part. ``run`` is the run's seed. Raises ``ValueError`` if ``split``
+    reads the parts from a column of the data.
     """
     seed = split.effective_seed(run)
     if seed is None:
@@ -40,9 +39,9 @@ def parts(split: Split, records: Records, rows: NDArray[np.int64], by: str, run:
 
 
 def used(split: Split, records: Records, rows: NDArray[np.int64], by: str, run: int) -> NDArray[np.bool_]:
-    """Return a mask ``[N]`` of the rows that remain for training if only the share ``split.used`` is trained on.
+    """Return a mask ``[N]`` of the rows within the share ``split.used`` that may be used for training.
 
-    The arguments are the same as in :func:`parts`. Rows that remain at a small share also remain at every larger share.
+    The arguments are as in :func:`parts`. The rows of a small share are also in every larger share.
     """
     ids = _contents(records, rows) if by == "row" or records.group is None else _ids(records, rows)
     seed = split.effective_seed(run)
@@ -50,7 +49,7 @@ def used(split: Split, records: Records, rows: NDArray[np.int64], by: str, run: 
 
 
 def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
-    """Hash each identifier in ``ids [N]`` to a number of at least 0 and below 1. ``seed`` is the key of the hash."""
+    """Hash each identifier in ``ids [N]`` to a number of at least 0 and below 1, with the key ``seed``."""
     import pandas as pd
 
     codes, distinct = pd.factorize(ids)
@@ -62,9 +61,7 @@ def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
 
 
 def _ids(records: Records, rows: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return one text per row, ``[N]``, which identifies the row's patient (or other indivisible group). For a row
-    without a patient it is a digest of the row's content.
-    """
+    """Return one text per row, ``[N]``: the row's patient or, without a patient, a digest of the row's content."""
     import pandas as pd
 
     group = np.asarray(records.group, object)[rows]
@@ -82,8 +79,7 @@ def _text(value: Any) -> str:
 def _contents(records: Records, rows: NDArray[np.int64]) -> NDArray[np.object_]:
     """Return a digest of each row's hospital, label, features, patient and patient attributes, ``[N]``.
 
-    Rows with the same content have the same digest. Classes and categories are hashed by name, because their codes
-    depend on the values of other rows.
+    Classes and categories are hashed by name, because their codes depend on the values of other rows.
     """
     import pandas as pd
 

@@ -36,47 +36,43 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings for building a federation from the records of a data source; see :func:`raysim.data.build.build`."""
+    """The settings of :func:`raysim.data.build.build`."""
 
     split: Split
-    """The division of rows into training, validation and test."""
     preprocessing: str
-    """The method that prepares features: one of :data:`raysim.data.preprocessing.METHODS`."""
     seed: int
-    """The run's seed. It divides the rows if ``split`` has no seed, and selects the test fold if there are folds."""
+    """The run's seed, which divides the rows if ``split`` has no seed, and selects the test fold if there are folds."""
     minimum: int | None
-    """The smallest number of rows of an included hospital; None: all hospitals are included."""
+    """The smallest number of rows of an included hospital; None: no minimum."""
     largest: int | None
     """The number of hospitals to include, the largest first; None: all hospitals."""
     ranges: Declared | None
-    """The declared ranges and categories of columns; None if preprocessing is fitted on training rows."""
+    """The declared ranges and categories of columns; None: preprocessing is fitted on training rows."""
     noise: SumNoise | None
     """The noise on the sums for means and standard deviations in preprocessing; None: the sums are exact."""
     missing_flags: bool
-    """Whether a column with missing values gets an added 0/1 feature that flags them."""
+    """Whether an added 0/1 feature flags the missing values of a column."""
     tabular: bool = True
-    """Whether each column is a separate quantity that may reveal the label; False for pictures."""
+    """Whether columns are checked for revealing the label; False for pictures."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The ``N`` rows that the federation includes, in the order of the data source, and their hospitals."""
+    """The ``N`` included rows in the source's order, and their hospitals."""
 
     index: NDArray[np.int64]
     """The position of each row in the source, ``[N]``."""
     home: NDArray[np.int64]
     """The hospital of each row, ``[N]``: an index into ``names``."""
     names: tuple[str, ...]
-    """The names of the hospitals, in natural order."""
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
-    """Return the arguments, except the fingerprint, with which :func:`raysim.data.federation.write` stores the
+    """Return the arguments, except folder and fingerprint, with which :func:`raysim.data.federation.write` stores the
     federation of ``records``.
 
-    Features are stored as files in the folder ``into``. ``checked`` are the suspected leaks and errors that an earlier
-    check found in the same rows; with None the rows are checked here. ``source`` is the name of the data source in
-    error messages.
+    Features are stored in the folder ``into``. ``checked`` are the findings of an earlier check of the same rows; with
+    None the rows are checked here. ``source`` is the data source's name, for error messages.
 
     Raises ``DataError`` for records that cannot form a federation.
     """
@@ -143,9 +139,6 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
 
 
 def _left_out(columns: Sequence[str]) -> list[str]:
-    """Return one warning that names ``columns``, which have no value in any training row; an empty list if there are no
-    such columns.
-    """
     if not columns:
         return []
     named = listed([f"'{name}'" for name in columns], MOST_NAMED)
@@ -176,11 +169,6 @@ def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
 def _parts(
     records: Records, recipe: Recipe, rows: _Rows, by: str, group: NDArray[np.int64] | None, source: str
 ) -> NDArray[np.int8]:
-    """Return the part of each row, ``[N]``: 0 for training, 1 for validation, 2 for test.
-
-    Depending on the setting ``data.split``, the parts are random, follow from cross-validation folds, or are read from
-    the source.
-    """
     split, seed = recipe.split, recipe.split.effective_seed(recipe.seed)
     if seed is None:
         if records.part is None:
@@ -196,10 +184,7 @@ def _parts(
 
 
 def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Move all rows of the hospitals ``split.unseen`` to the test part, and return the new part of each row, ``[N]``.
-
-    If ``split.trained_on`` is ``all``, test rows of all other hospitals become training rows.
-    """
+    """Move all rows of the hospitals ``split.unseen`` to the test part, and return each row's part, ``[N]``."""
     if not split.unseen:
         return part
     for name in split.unseen:
@@ -213,9 +198,6 @@ def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[n
 def _used(
     recipe: Recipe, records: Records, rows: _Rows, part: NDArray[np.int8], by: str, group: NDArray[np.int64] | None
 ) -> tuple[_Rows, NDArray[np.int8]]:
-    """Remove training rows until only the share ``split.used`` of them remains. Return all remaining rows and the part
-    of each.
-    """
     split = recipe.split
     if split.independent:
         mask = (part != 0) | alone.used(split, records, rows.index, by, recipe.seed)
@@ -227,10 +209,6 @@ def _used(
 
 
 def _check_parts(counts: NDArray[np.int64]) -> None:
-    """Raise ``DataError`` if no hospital has a training row, or no hospital has a test row.
-
-    ``counts [H, 3]`` has the number of training, validation and test rows of each hospital.
-    """
     for k, missing in ((0, "train"), (2, "test")):
         if not counts[:, k].any():
             raise DataError(
@@ -248,9 +226,6 @@ def _prepared(
     people: NDArray[np.int64] | Literal["rows"] | None,
     into: Path,
 ) -> Prepared:
-    """Compute the features of the rows ``order [N]``. The mask ``train [N]`` selects the training rows. Statistics such
-    as means come from these rows or from declared ranges of the columns.
-    """
     flags = recipe.missing_flags
     if recipe.ranges is None:
         trained = int(np.count_nonzero(bounds[:, 1] > bounds[:, 0]))
@@ -272,9 +247,7 @@ def _prepared(
 
 
 def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise | None, rows: int) -> NDArray[np.int64]:
-    """Return an integer that identifies the privacy unit of each row, ``[N]``: the patient if ``noise`` protects
-    patients, else the row itself.
-    """
+    """Return the privacy unit of each row, ``[N]``: the patient if ``noise`` protects patients, else the row."""
     if noise is None or noise.unit == "example" or isinstance(people, str):
         return np.arange(rows)
     if people is None:
@@ -290,8 +263,7 @@ def _people(
 ) -> NDArray[np.int64] | Literal["rows"] | None:
     """Return an integer that identifies the patient of each row, ``[N]``.
 
-    Return ``"rows"`` if the source does not identify patients. Return None if ``split.by`` names a column, because
-    patients are then not known.
+    Return ``"rows"`` if the source does not identify patients, and None if ``split.by`` names a column.
     """
     if split.by not in (None, "row", "patient"):
         return None
@@ -300,7 +272,7 @@ def _people(
 
 
 def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the index of each row's hospital, ``[N]``, and the names of the hospitals in natural order, ``[H]``."""
+    """Return each row's hospital as an index, ``[N]``, and the names of the hospitals in natural order."""
     import pandas as pd
 
     codes, labels = pd.factorize(silo)
@@ -313,11 +285,7 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
-    """Return the rows of the hospitals that are large enough to be included, and a note on the excluded hospitals.
-
-    A hospital needs at least ``minimum`` rows. If ``largest`` is given, only this many of these hospitals are included,
-    the largest first. Hospitals of equal size are included in natural order of their names.
-    """
+    """Return the rows of the hospitals that are large enough, and a note on the others."""
     home, names = rows.home, rows.names
     sizes = np.bincount(home, minlength=len(names))
     enough = np.flatnonzero(sizes >= minimum)
@@ -340,9 +308,7 @@ def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
 
 
 def _plain(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any] | Coded:
-    """Return ``values`` in the new order ``order``. Arrays of Python objects become texts, because numpy would store
-    objects by pickling them.
-    """
+    """Return ``values`` in the order ``order``, and Python objects as texts, which numpy stores without pickling."""
     if values.dtype.kind != "O":
         return values[order] if values.dtype.kind in "fiub" else values[order].astype(str)
     import pandas as pd

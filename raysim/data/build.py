@@ -26,9 +26,7 @@ STORED = 6
 """The version of the layout of stored federations; increase it when their files change."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
-"""The results of earlier data checks. A key is the digest of the source's records, the smallest number of rows of a
-hospital and the number of hospitals to include. Runs with other seeds reuse the results.
-"""
+"""The results of earlier data checks, by the digest of the records, the minimum of rows and the number of hospitals."""
 
 
 def build(
@@ -53,16 +51,15 @@ def build(
     - ``split``: the division of rows into training, validation and test.
     - ``preprocessing``: the method that prepares features, one of ``METHODS``.
     - ``seed``: the run's seed, used where ``split`` has no seed.
-    - ``minimum``: the smallest number of rows of an included hospital; smaller hospitals are left out (None: no
-      minimum).
+    - ``minimum``: the smallest number of rows of an included hospital (None: no minimum).
     - ``largest``: the number of hospitals to include, the largest first (None: all with at least ``minimum`` rows).
     - ``ranges``: declared ranges and categories of columns; needed by ``declared`` preprocessing, and by ``standard``
       with ``noise``.
     - ``noise``: the noise that hospitals add to the sums from which means and standard deviations are computed.
-    - ``missing_flags``: whether a column with missing values gets an added 0/1 feature that flags them.
+    - ``missing_flags``: whether an added 0/1 feature flags the missing values of a column.
     - ``scores``: columns with existing clinical scores, such as APACHE, which are not features.
     - ``shelf``: the folder (kind) and name (key) of a cache entry that a single experiment uses and then removes. None:
-      the entry is shared by all runs that build the same federation.
+      all runs that build the same federation share the entry.
 
     Raises ``DataError`` for data that cannot form a federation and for a cache folder that cannot be written.
     """
@@ -93,10 +90,6 @@ def build(
 
 
 def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> Path:
-    """Build a federation with the settings ``recipe``, store it in the cache, and return its folder.
-
-    ``read`` is the digest of the source's records, and ``kind`` and ``key`` name the federation's entry in the cache.
-    """
     records = _records(source, read)
 
     def make(making: Path) -> None:
@@ -110,9 +103,7 @@ def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> P
 
 
 def _reserved(source: Source, split: Split) -> Source:
-    """Return ``source``, configured to read the columns that ``split`` names. They decide how rows are divided, and are
-    not features.
-    """
+    """Return ``source``, configured to read the columns that ``split`` names."""
     if split.column is None and split.by in (None, "row"):
         return source
     if isinstance(source, Columned):
@@ -126,7 +117,7 @@ def _reserved(source: Source, split: Split) -> Source:
 
 
 def read(source: Source) -> Records:
-    """Return the records of ``source``, from the cache if they have been read before."""
+    """Return the records of ``source``, from the cache if possible."""
     return _records(source, cache.source_key(source, source.files()))
 
 
@@ -139,11 +130,6 @@ def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
 
 
 def _records(source: Source, key: str) -> Records:
-    """Return the source's records, from the cache if it has an entry ``key``.
-
-    Records that are read from files are stored in the cache, so that runs with other splits or seeds need not read the
-    files again.
-    """
     folder = cache.find("records", key)
     if folder is not None:
         return cache.load_records(folder)
@@ -176,9 +162,9 @@ def _check(records: Records, source: str) -> None:
 def fingerprint(built: dict[str, Any]) -> str:
     """Compute a digest of all data that a run computes with: rows and names, but neither code nor paths.
 
-    A run can therefore be resumed after raysim's modules have moved, but not after its data have changed. Real numbers
-    are rounded to single precision first: a run may be resumed on another processor, where the last bits of a double
-    may differ. ``built`` are the arguments of :func:`raysim.data.federation.write`.
+    With the digest, a run can be resumed after raysim's modules have moved, but not after its data have changed. Real
+    numbers are rounded to single precision first, because the last bits of a double may differ between processors.
+    ``built`` are the arguments of :func:`raysim.data.federation.write`.
     """
     summed = hashlib.blake2b(digest_size=16)
     arrays = {name: built[name] for name in ("X", "y", "observed", "bounds")} | built["patients"]

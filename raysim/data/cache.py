@@ -1,9 +1,9 @@
 """Cache the records of sources, and federations, in a folder.
 
-The key of an entry is a digest of the configuration and the content of the source's files. An entry is a folder that
-appears whole or not at all: it is written to a temporary folder, which is then renamed. Several processes can therefore
-build the same entry at the same time. ``complete.json`` lists the size and digest of each file of an entry. Each
-process compares an entry with this list once. An entry that differs is replaced, with a warning.
+The key of an entry is a digest of the configuration and the content of the source's files. An entry is a folder that is
+written under a temporary name and then renamed, so several processes can build the same entry at the same time.
+``complete.json`` lists the size and digest of each of its files. An entry that differs from this list is replaced, with
+a warning.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def source_key(source: Source, files: Iterable[Path]) -> str:
     """Return the cache key of the records that ``source.read()`` returns: a digest of the source's name, code, fields
     and ``files``.
 
-    The digest uses the name and content of each file. It does not depend on the folder that contains raysim's code.
+    Files count by name and content. The digest does not depend on the folder that contains raysim's code.
     """
     from pydantic import TypeAdapter
 
@@ -87,7 +87,7 @@ def file_digest(path: Path) -> str:
 
 
 def find(kind: str, key: str) -> Path | None:
-    """Return the folder of the cache entry ``key`` of a ``kind``; None if there is no such entry or it is damaged."""
+    """Return the folder of a cache entry, or None if it does not exist or is damaged."""
     folder = entry(kind, key)
     try:
         listed = (folder / _COMPLETE).read_text()
@@ -108,18 +108,13 @@ def find(kind: str, key: str) -> Path | None:
 
 
 def _states(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int, int], ...]:
-    """Return the size, time of modification and inode of each file; at least one of them changes when the file does."""
     states = [(folder / name).stat() for name in names]
     return tuple((each.st_size, each.st_mtime_ns, each.st_ino) for each in states)
 
 
 @functools.cache
 def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...]) -> str:
-    """Return what is wrong with a cache entry; an empty text if its files are unchanged.
-
-    ``listed`` is the text of ``complete.json``. A process reads the entry's files again only after ``listed``, or the
-    size, time of modification or inode of a file, has changed.
-    """
+    """Return what is wrong with a cache entry, or an empty text if its files are unchanged."""
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:
             return f"{name} has changed since it was written"
@@ -132,15 +127,15 @@ def _content(path: Path) -> str:
 
 
 def check() -> None:
-    """Raise ``DataError`` if the cache folder cannot be written. Call this function before long work."""
+    """Raise ``DataError`` if the cache folder cannot be written."""
     with _writing():
         cache_folder().mkdir(parents=True, exist_ok=True)
         os.rmdir(tempfile.mkdtemp(prefix=_MAKING, dir=cache_folder()))
 
 
 def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
-    """Create the cache entry ``key`` by calling ``write(folder)``, and return its folder. If another process stores the
-    entry first, that entry is kept.
+    """Create the cache entry ``key`` by calling ``write(folder)``, and return its folder. If another process is first,
+    its entry is kept.
 
     Raises ``DataError`` if the cache folder cannot be written.
     """
@@ -168,13 +163,13 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
 
 
 def entry(kind: str, key: str) -> Path:
-    """Return the path of the folder of a cache entry, whether the entry exists or not."""
+    """Return the path of a cache entry's folder, whether or not the entry exists."""
     return cache_folder() / kind / key
 
 
 def remove(kind: str, key: str | None = None) -> None:
-    """Remove the cache entry ``key``, and the folder of its ``kind`` if no other entry is left in it. Without ``key``,
-    remove all entries of the kind. No process may be using the removed entries.
+    """Remove the cache entry ``key`` or, without ``key``, all entries of the ``kind``. No process may be using these
+    entries.
     """
     if key is None:
         shutil.rmtree(cache_folder() / kind, ignore_errors=True)
@@ -229,9 +224,6 @@ def _writing() -> Any:
 
 
 def _code(module: str) -> list[str]:
-    """Return the digests of the code that reads and builds data: of raysim's own files and of the source's ``module``.
-    They are part of an entry's key, so that an entry made by other code is not used.
-    """
     digests = dict(_own_code())
     if (file := getattr(sys.modules.get(module), "__file__", None)) and Path(file) not in digests:
         digests[Path(file)] = _content(Path(file))
@@ -240,7 +232,6 @@ def _code(module: str) -> list[str]:
 
 @functools.cache
 def _own_code() -> dict[Path, str]:
-    """Return the digest of each of raysim's files that read or build data, by path; computed once in each process."""
     here = Path(__file__).parent
     folders = (here, here.parent / "core")
     paths = {path for folder in folders for kind in ("*.py", "*.sql", "*.yaml") for path in folder.rglob(kind)}

@@ -32,9 +32,9 @@ class Column:
     - ``missing``: the share of rows without a value.
     - ``low``, ``high``: the lowest and highest number; None for a column of categories or without any value.
     - ``distinct``: how many different values there are.
-    - ``remark``: why the column is suspect. It is ``empty``, ``constant``, ``unnamed`` in the file, a ``row number``
-      (different whole numbers without large gaps) or an ``identifier`` (a different value in every row). An empty text
-      means that the column is not suspect.
+    - ``remark``: why the column is suspect; empty if it is not. Else it is ``empty``, ``constant``, ``unnamed`` in the
+      file, a ``row number`` (different whole numbers without large gaps) or an ``identifier`` (a different value in
+      every row).
     """
 
     name: str
@@ -63,7 +63,7 @@ def columns_of(features: pd.DataFrame) -> tuple[Column, ...]:
 
 
 def warnings_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Return a warning for each column that has no name, or that looks like a row number or an identifier."""
+    """Return a warning for each column without a name, and for each possible row number or identifier."""
     reasons = {
         "unnamed": "has no name in the file",
         "row number": "looks like a row number",
@@ -99,9 +99,6 @@ def _column(name: str, series: pd.Series[Any]) -> Column:
 
 
 def _ascending(series: pd.Series[Any]) -> NDArray[Any]:
-    """Return the values of a column of numbers in ascending order, without missing values. Counting distinct values is
-    ten times faster in sorted values.
-    """
     values = series.to_numpy()
     ascending = np.sort(values if values.dtype.kind in "fiu" else series.to_numpy(np.float64))
     return ascending[: len(ascending) - int(np.isnan(ascending).sum())]

@@ -13,32 +13,29 @@ from raysim.core.streams import stream
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """A hospital's rows, sorted by patient, that remain if each patient may contribute a limited number of rows."""
+    """The rows of a hospital that remain if each patient may contribute a limited number, sorted by patient."""
 
     rows: NDArray[np.int64]
     """The positions of the remaining rows among the hospital's training, validation or test rows, ``[n]``."""
     patient: NDArray[np.int64]
-    """The patient of each remaining row, ``[n]``, ascending. Patients are numbered by first appearance in the
-    hospital's rows.
-    """
+    """The patient of each remaining row, ``[n]``, ascending. Patients are numbered by their first row."""
     patients: int
-    """The number of the hospital's patients."""
     total: int
-    """The number of the hospital's rows before the limit."""
+    """The number of rows before the limit."""
 
     @property
     def single(self) -> bool:
-        """Whether each patient has exactly one chosen row."""
+        """Whether each patient has exactly one remaining row."""
         return len(self.rows) == self.patients
 
     @cached_property
     def everything(self) -> bool:
-        """Whether all rows of the hospital are chosen, in their original order."""
+        """Whether all rows of the hospital remain, in their original order."""
         return len(self.rows) == self.total and bool((np.diff(self.rows) == 1).all())
 
 
 def choose_rows(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
-    """For each patient of a hospital, select the rows that come first in ``order [n]``; ``most`` limits their number.
+    """For each patient of a hospital, choose at most ``most`` rows, those that come first in ``order [n]``.
 
     ``people [n]`` is the patient of each of the hospital's rows, and ``order`` is a permutation of these rows.
     """
@@ -57,8 +54,8 @@ def choose_rows(people: NDArray[np.int64], order: NDArray[np.int64], most: int) 
 def shuffled(people: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """Return a permutation ``[n]`` of a hospital's rows in which the rows of each patient are in random order.
 
-    The order of a patient's rows depends only on ``seed`` and on how many rows the patient has. Other patients
-    therefore do not affect it. ``people [n]`` is the patient of each row.
+    The order of a patient's rows depends only on ``seed`` and on their number, and not on other patients.
+    ``people [n]`` is the patient of each row.
     """
     _, code, counts = np.unique(people, return_inverse=True, return_counts=True)
     by_patient = np.argsort(code, kind="stable")

@@ -1,9 +1,9 @@
 """Prepare features by declared ranges and categories of their columns, rather than by the training rows.
 
 A range from a public data dictionary scales a column without reading any row. Means and standard deviations may be
-computed from sums with privacy noise. The range then also bounds what a row adds to these sums, so that noise can hide
-the row. A row adds ``(1, u, u^2)`` for each numeric column with a recorded value. Here ``u`` is the value scaled to -1
-at the low end of the range and to 1 at the high end.
+computed from sums with privacy noise. The range then also limits what a row adds to these sums, and thus the noise that
+they need. A row adds ``(1, u, u^2)`` for each numeric column with a recorded value, where ``u`` is the value scaled
+from the range to -1 to 1.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from raysim.data.fitted import RAW, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 
 Declared = Mapping[str, Sequence[Any]]
-"""The declaration of each column by name: its least and greatest number, or all its categories. An additional None
-means that values may be missing.
+"""The declaration of each column by name: its least and greatest number, or its categories. An additional None means
+that values may be missing.
 """
 
 QUARTER = 0.5
@@ -34,7 +34,7 @@ values of a normal distribution lie within two standard deviations of its mean.
 
 LEAST_DEVIATION = 1.0 / 16.0
 """The lower limit of a standard deviation that is computed from noisy sums, as a share of half the column's range. A
-smaller standard deviation is mostly noise, and dividing by it would make values extremely large.
+smaller one would be mostly noise, and division by it would make values extremely large.
 """
 
 
@@ -47,7 +47,6 @@ class Range:
     high: float
     """The greatest value, in the column's unit."""
     missing: bool
-    """Whether values may be missing."""
 
     @property
     def middle(self) -> float:
@@ -65,26 +64,26 @@ class SumNoise(Protocol):
 
     @property
     def unit(self) -> Literal["patient", "example"]:
-        """The privacy unit: a patient, or an example (one row). The rows of a unit are clipped together."""
+        """The privacy unit: a patient, or an example (one row). The sum of its rows is clipped."""
 
     @property
     def rows(self) -> int:
-        """The largest number of rows that a privacy unit (a patient or a row) contributes."""
+        """The largest number of rows that a privacy unit contributes."""
 
     @property
     def named(self) -> str:
-        """A description of the noise, which is stored in a federation that was prepared with this noise."""
+        """A description of the noise, which the federation stores."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """A key that is equal for two noise settings that generate the same noise."""
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
-        """Compute the sum of each column of ``rows [n, K]``, with added noise. All entries are from -1 to 1.
+        """Compute the noisy sum of each column of ``rows [n, K]``, whose entries are from -1 to 1.
 
-        ``unit [n]`` is the privacy unit (patient or row) of each row. For each unit, the sum of its rows is clipped to
-        the largest norm that a single row can have. ``hospitals`` is the number of hospitals that send such sums.
-        ``seed`` and ``hospital`` select the random stream of the noise.
+        ``unit [n]`` is the privacy unit of each row. The sum of a unit's rows is clipped to the largest norm that one
+        row can have. ``hospitals`` is the number of hospitals that send such sums. ``seed`` and ``hospital`` select the
+        random stream of the noise.
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
@@ -159,11 +158,11 @@ def with_noise(
     noise: SumNoise,
     seed: int,
 ) -> tuple[Preprocessing, int]:
-    """Compute a preprocessing from means and standard deviations with privacy noise. Also return the number of scalars
-    that each hospital sent.
+    """Compute a preprocessing from means and standard deviations with privacy noise, and the number of scalars that
+    each hospital sends.
 
     ``rows`` lists for each hospital the positions of its training rows in ``table``. ``people`` lists for each hospital
-    the privacy unit (patient or row) of each of these rows.
+    the privacy unit of each of these rows.
     """
     ranges = [each for name in table.numeric if isinstance(each := described[name], Range)]
     middle, half_width = np.array([r.middle for r in ranges]), np.array([r.half_width for r in ranges])
@@ -189,11 +188,11 @@ def with_noise(
 
 
 def moments(values: NDArray[Any], middle: Floats, half_width: Floats) -> Floats:
-    """Compute what each row of ``values [n, D]`` adds to the sums over rows. The result has the shape ``[n, 3 D]``:
-    ``D`` counts, ``D`` values and ``D`` squares.
+    """Compute what each row of ``values [n, D]`` adds to the sums: ``D`` counts, ``D`` values and ``D`` squares,
+    ``[n, 3 D]``.
 
-    A recorded value adds ``(1, u, u^2)`` and a missing value adds 0. Here ``u`` is the value, clipped to the declared
-    range, which is then scaled to -1 to 1.
+    A recorded value adds ``(1, u, u^2)``, where ``u`` is the value clipped to its declared range and scaled to -1 to 1.
+    A missing value adds 0.
     """
     placed = (values.astype(np.float64) - middle) / half_width
     defined = ~np.isnan(placed)

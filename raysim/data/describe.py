@@ -36,39 +36,30 @@ class Summary:
     """
 
     hospitals: tuple[str, ...]
-    """The names of the hospitals."""
     classes: tuple[str, ...]
     """The names of the classes; empty for a real-valued label."""
     values: tuple[str, ...]
     """The names of the features other than flags of missing values, ``[D]``."""
     flags: int
-    """The number of features that flag missing values."""
     sizes: NDArray[np.int64]
     """The number of rows of each hospital's train, validation and test part, ``[H, 3]``."""
     counts: NDArray[np.int64]
-    """The number of rows of each class at each hospital, over all three parts, ``[H, C]``."""
+    """The number of rows of each class at each hospital, ``[H, C]``."""
     tested: NDArray[np.int64]
     """The number of rows of each class in each hospital's test part, ``[H, C]``."""
     labels: tuple[NDArray[np.float64], tuple[float, float, float, float]] | None
-    """For a real-valued label: the mean label of each hospital ``[H]`` (NaN for a hospital without rows), and the
-    lowest, median, mean and highest label of all rows. None for a label with classes.
+    """For a real-valued label, the mean label of each hospital ``[H]`` (NaN without rows), and the lowest, median, mean
+    and highest label of all rows. None for a label with classes.
     """
     columns: tuple[Column, ...]
-    """Descriptions of the source's feature columns, before preprocessing."""
     attributes: dict[str, dict[str, int]]
     """For each attribute of hospitals, such as ``region``, the number of hospitals with each value."""
     notes: tuple[str, ...]
-    """Notes on the data, their split and their preprocessing, one line for each."""
     warnings: tuple[str, ...]
-    """Warnings about the data, one line for each."""
     leaks: Leaks
-    """The columns that may reveal the label."""
     quality: tuple[Suspect, ...]
-    """The findings other than leaks, mostly differences between hospitals."""
     fingerprint: str
-    """A digest of all rows and names of the federation, from which changed data are recognised."""
     folder: str
-    """The folder of the stored federation."""
 
     @property
     def rows(self) -> int:
@@ -92,7 +83,7 @@ class Summary:
 
     @property
     def one_class(self) -> tuple[str, ...]:
-        """The hospitals whose test rows are all of one class. AUROC is undefined there."""
+        """The hospitals whose test rows are all of one class, where AUROC is undefined."""
         return self._named((self.tested > 0).sum(axis=1) == 1)
 
     @property
@@ -184,10 +175,8 @@ def _blocks(s: Summary) -> list[RenderableType]:
 
 
 def _eventless(s: Summary) -> str:
-    """Return a sentence on how many hospitals have an undefined AUROC because they have no test row of the event (the
-    second class).
-
-    The text is empty if every hospital has such a row, and for labels that do not have two classes.
+    """Return a sentence on how many hospitals have no test row of the event (the second class), where AUROC is
+    undefined.
     """
     if len(s.classes) != 2:
         return ""
@@ -206,10 +195,6 @@ def _sizes(s: Summary) -> Table:
 
 
 def _labels(s: Summary) -> Table:
-    """Make the table that describes the label.
-
-    With two classes the table shows only the second class (the event).
-    """
     if s.labels is not None:
         means, overall = s.labels
         means = means[~np.isnan(means)]
@@ -232,9 +217,6 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """Make the table of feature columns. If there are more than ``_COLUMNS``, it shows the suspect columns, then those
-    with the most missing values.
-    """
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     listed_columns = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
     missing = sum(column.missing for column in s.columns) / max(1, len(s.columns))
@@ -249,7 +231,6 @@ def _columns(s: Summary) -> RenderableType:
 
 
 def _tested(s: Summary) -> RenderableType:
-    """Make a table of how many hospitals have few or many test rows of each of the two classes."""
     events = s.tested[:, 1]
     table = _table("hospitals by test rows of a class", "test rows", *(_band(low, high) for low, high in _BANDS))
     for name, counts in ((f"events ('{s.classes[1]}')", events), (f"others ('{s.classes[0]}')", s.tested[:, 0])):
@@ -308,9 +289,6 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspected errors ``suspects`` to ``text``, grouped by level (``warn``, ``ask`` or ``list``). At a
-    level other than ``warn``, only the first few are written out; the others are listed by column name.
-    """
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]
         several = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1
@@ -323,7 +301,7 @@ def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
 
 
 def lines(title: str, below: Sequence[str], style: str = "") -> Text:
-    """Format a bold ``title``, with the lines ``below`` under it."""
+    """Return a bold ``title`` with the lines ``below`` under it."""
     from rich.text import Text
 
     text = Text(title, style="bold")

@@ -1,9 +1,8 @@
 """The data of all hospitals, immutable and memory-mapped.
 
-Rows of all hospitals are concatenated. Within a hospital, training rows are first, then validation rows, then test
-rows, so that each part of each hospital is one slice of the arrays. A federation is a folder of plain ``.npy`` arrays
-and a ``federation.json``. Every process maps these files into memory and reads only the rows that it uses; no process
-receives a copy.
+The rows of all hospitals are concatenated. Within a hospital, training rows are first, then validation rows, then test
+rows. A federation is a folder of plain ``.npy`` arrays and a ``federation.json``. Every process maps these files into
+memory and reads only the rows that it uses.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from raysim.metrics.segments import ranges
 PARTS = ("train", "validation", "test")
 
 _CODES, _TEXTS = "codes of ", "texts of "
-"""The prefixes of the names under which the two arrays of a :class:`Coded` attribute of patients are stored."""
+"""The prefixes of the names of the two arrays of a stored :class:`Coded` attribute."""
 
 
 _SCORES = "scores.npz"
@@ -36,10 +35,9 @@ _SCORES = "scores.npz"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Coded:
-    """The texts of ``N`` rows. Each different text is stored once, and the rows' texts are ``texts[codes]``."""
+    """The texts of ``N`` rows, ``texts[codes]``; each different text is stored once."""
 
     codes: NDArray[np.int64]
-    """The position of each row's text in ``texts``, ``[N]``."""
     texts: NDArray[np.str_]
 
     def __len__(self) -> int:
@@ -58,21 +56,20 @@ class Federation:
     """
 
     folder: Path
-    """The folder of the stored federation."""
     X: NDArray[np.float32]
     """The features, ``[N, F]``."""
     y: NDArray[Any]
     """The labels, ``[N]``: class indices (int64), or real numbers (float64)."""
     observed: NDArray[np.bool_]
-    """For each row and each of the first ``D`` features, whether its value was recorded, ``[N, D]``. False for a
-    missing value, even if ``X`` contains an imputed value.
+    """Whether each of the first ``D`` features of each row was recorded, ``[N, D]``. False for a missing value, even if
+    it was imputed in ``X``.
     """
     bounds: NDArray[np.int64]
-    """The positions at which each hospital's training, validation and test rows begin, and at which its test rows end,
+    """The positions at which each hospital's training, validation and test rows begin, and its test rows end,
     ``[H, 4]``.
 
     Hospital ``h`` trains on rows ``bounds[h, 0]:bounds[h, 1]``, validates on ``bounds[h, 1]:bounds[h, 2]`` and tests on
-    ``bounds[h, 2]:bounds[h, 3]``; ``bounds[h, 3] == bounds[h + 1, 0]``.
+    ``bounds[h, 2]:bounds[h, 3]``.
     """
     hospitals: tuple[str, ...]
     """The names of the hospitals, ``[H]``."""
@@ -81,27 +78,22 @@ class Federation:
     classes: tuple[str, ...]
     """The names of the classes, ``[C]``; empty for a real-valued label."""
     attributes: dict[str, list[str]]
-    """The values of each attribute of hospitals, such as ``region``: one text for each of the ``H`` hospitals."""
+    """The value of each attribute of hospitals, such as ``region``, for each of the ``H`` hospitals."""
     notes: tuple[str, ...]
-    """Notes on the data, their split and their preprocessing, one line for each."""
+    """Notes on the data, one line for each."""
     fingerprint: str
     """A digest of all rows and names, from which changed data are recognised when a run is resumed."""
     preprocessing_scalars: int
-    """The number of scalars that each hospital sent to fit the preprocessing. If hospitals sent different numbers, this
-    is their mean, rounded up.
+    """The number of scalars that each hospital sent to fit the preprocessing. It is the mean, rounded up, if hospitals
+    sent different numbers.
     """
     warnings: tuple[str, ...] = ()
-    """Warnings about the data, one line for each."""
     columns: tuple[Column, ...] = ()
-    """Descriptions of the source's feature columns, before preprocessing."""
     leaks: Leaks = field(default_factory=Leaks)
-    """The columns that may reveal the label."""
     quality: tuple[Suspect, ...] = ()
     """The findings in the data other than leaks, mostly differences between hospitals, the gravest first."""
     preprocessing_noise: str = ""
-    """A description of the noise on the sums from which preprocessing computed means and standard deviations; empty
-    without noise.
-    """
+    """A description of the noise on the sums from which preprocessing was computed; empty without noise."""
 
     def __repr__(self) -> str:
         """Return the sizes alone: printing a federation must not show rows of patients."""
@@ -137,17 +129,17 @@ class Federation:
 
     @staticmethod
     def of_real_label(folder: Path | str) -> bool:
-        """Whether the label of the federation stored in ``folder`` is a real number. No row is read."""
+        """Whether the label of the federation stored in ``folder`` is a real number."""
         return _mapped(Path(folder) / "y.npy").dtype.kind == "f"
 
     @property
     def task(self) -> TaskKind:
-        """The kind of label (classes or a real number), which decides which metrics are computed."""
+        """The kind of label: classes or a real number."""
         return CLASSIFICATION if self.classes else REGRESSION
 
     @cached_property
     def patient_attributes(self) -> tuple[str, ...]:
-        """The names of the attributes in :attr:`patients`. The values of the attributes are not loaded."""
+        """The names of the attributes in :attr:`patients`."""
         with np.load(self.folder / "patients.npz") as arrays:
             return tuple(name.removeprefix(_CODES) for name in arrays.files if not name.startswith(_TEXTS))
 
@@ -174,7 +166,7 @@ class Federation:
         """The patient of each row, ``[N]``: all rows of a patient have the same number, even at several hospitals.
 
         If the source does not identify patients, each row counts as a patient. Raises ``FileNotFoundError`` if
-        ``split.by`` names a column, because patients are then not known.
+        ``split.by`` names a column, because patients are then unknown.
         """
         return np.asarray(np.load(self.folder / "people.npy"))
 
@@ -185,10 +177,8 @@ class Federation:
 
     @cached_property
     def identities(self) -> NDArray[np.int64]:
-        """An integer that identifies the patient of each row, ``[N]``. It does not depend on how rows are divided into
-        parts.
-
-        If the source does not identify patients, it is the row's position in the source.
+        """An integer that identifies the patient of each row, ``[N]``, whatever the split. Without known patients, it
+        is the row's position in the source.
         """
         try:
             people = self.people
@@ -212,9 +202,7 @@ class Federation:
 
     @cached_property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """The declared least and greatest value of each feature, ``[F]``; None if the feature is scaled or has no
-        declared limits.
-        """
+        """The declared least and greatest value of each feature, ``[F]``; None for a feature without limits."""
         try:
             return self.preprocessing.limits
         except FileNotFoundError:  # arrays without preprocessing
@@ -234,7 +222,7 @@ class Federation:
 
     @property
     def totals(self) -> NDArray[np.int64]:
-        """The number of all rows of each hospital, ``[H]``: train, validation and test."""
+        """The number of all rows of each hospital, ``[H]``."""
         return self.bounds[:, 3] - self.bounds[:, 0]
 
 
@@ -252,13 +240,12 @@ def write(
     preprocessing: Preprocessing | None = None,
     people: NDArray[np.int64] | Literal["rows"] | None = "rows",
 ) -> None:
-    """Store a federation's arrays in ``folder``; ``meta`` contains the other fields of :class:`Federation`, which are
-    stored as JSON.
+    """Store a federation's arrays in ``folder``; ``meta`` has the other fields of :class:`Federation`, as JSON values.
 
-    ``X`` and ``observed`` are not written again if they are already memory-mapped files of ``folder``. If
-    ``source_rows`` is None, the source has the same rows in the same order. If ``preprocessing`` is None, the source's
-    columns are the features. ``people [N]`` identifies the patient of each row; ``"rows"`` means that each row is one
-    patient, and None that patients are unknown.
+    ``X`` and ``observed`` may already be memory-mapped files of ``folder``. If ``source_rows`` is None, the source has
+    the same rows in the same order. If ``preprocessing`` is None, the source's columns are the features. ``people [N]``
+    identifies the patient of each row; ``"rows"`` means that each row is one patient, and None that patients are
+    unknown.
     """
     if people is not None:
         np.save(folder / "people.npy", np.arange(len(y)) if isinstance(people, str) else people)
@@ -286,11 +273,7 @@ def write(
 
 @lru_cache(maxsize=4)
 def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
-    """Read ``federation.json``; the result is cached per process.
-
-    Equal texts in the attributes of hospitals are stored once, to save memory with many hospitals. ``state`` (the
-    file's size, time of modification and inode) is part of the cache's key, so that a changed file is read again.
-    """
+    """Read ``federation.json``, cached by the file's size, time of modification and inode (``state``)."""
     meta: dict[str, Any] = json.loads(path.read_text())
     once: dict[str, str] = {}
     attributes = {name: [once.setdefault(text, text) for text in texts] for name, texts in meta["attributes"].items()}

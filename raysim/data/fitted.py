@@ -31,7 +31,7 @@ position among the column's categories.
 """
 
 _SHORTEST = re.compile(r"(?!-0$)-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
-"""The pattern of a number in its shortest form, in which numbers are written when they become categories."""
+"""The pattern of a number in its shortest form, as numbers are written when they become categories."""
 
 MISSING = -1
 """The position that stands for a missing value among the categories of a column."""
@@ -42,7 +42,7 @@ class Numeric:
     """A column of numbers: its feature is ``(value - mean) / scale``, with ``fill`` in place of a missing value.
 
     - ``scale``: infinite if all training rows have the same value; the feature is then always 0.
-    - ``flagged``: whether an extra feature flags missing values.
+    - ``flagged``: whether an added 0/1 feature flags missing values.
     - ``limits``: the declared least and greatest value of a column that is not scaled; None for all other columns.
     """
 
@@ -63,9 +63,8 @@ class Numeric:
 class Categorical:
     """A column of texts: a 0/1 feature for each of its ``categories``, which were found in training rows or declared.
 
-    - ``flagged``: whether an extra feature flags missing values.
-    - ``coded``: whether the column has one feature in place of the 0/1 features: the category's position in
-      ``categories``. The feature is NaN if the value is missing or not one of the categories.
+    - ``flagged``: whether an added 0/1 feature flags missing values.
+    - ``coded``: whether the only feature is the category's position in ``categories``, NaN for any other value.
     """
 
     name: str
@@ -83,8 +82,8 @@ class Categorical:
         """How texts are compared with the categories: as truth values if all categories are truth values, as numbers if
         all are numbers, else as texts.
 
-        Numbers are compared as float64, because other programs may have stored them as float64. If two categories are
-        equal as float64, such as 2**53 and 2**53 + 1, all their digits are compared (``digits``).
+        Numbers are compared as float64, because other programs may have stored them so. If two categories are equal as
+        float64, all their digits are compared (``digits``).
         """
         if set(self.categories) <= {"True", "False"}:
             return "truth"
@@ -93,10 +92,10 @@ class Categorical:
         return "number" if len(set(map(float, self.categories))) == len(self.categories) else "digits"
 
     def positions(self, written: Sequence[str]) -> NDArray[np.int64]:
-        """Look up the texts ``written [c]`` and return the position of each among the categories. For a text that is
-        not a category, the position is ``len(categories)``.
+        """Return the position of each of the texts ``written [c]`` among the categories, ``[c]``. A text that is not a
+        category has the position ``len(categories)``.
 
-        One file may contain ``1.0`` or ``TRUE`` where another has ``1`` or ``True``: see :attr:`compared_as`.
+        Texts need not be equal, such as ``1.0`` and ``1``: see :attr:`compared_as`.
         """
         value = _COMPARED[self.compared_as]
         at = {value(category): position for position, category in enumerate(self.categories)}
@@ -107,9 +106,9 @@ class Categorical:
 class Preprocessing:
     """A preprocessing that was fitted on training rows or follows from declared ranges.
 
-    - ``method``: the name of the method, one of those in :mod:`raysim.data.preprocessing`.
+    - ``method``: one of the methods in :mod:`raysim.data.preprocessing`.
     - ``columns``: the source's columns, in the source's order.
-    - ``hospital``, ``label``: the names of the source's columns that contain the hospital and the label.
+    - ``hospital``, ``label``: the names of the columns that contain the hospital and the label.
     - ``classes``: the classes of the label; of two classes, the second is the event. Empty for a real-valued label.
     - ``reading``: the rules by which the source's columns were read.
     """
@@ -123,7 +122,7 @@ class Preprocessing:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The names of the features that contain values rather than flags of missing values, ``[D]``."""
+        """The names of the features other than flags of missing values, ``[D]``."""
         return self.features[: sum(len(column.values) for column in self.columns)]
 
     @cached_property
@@ -133,10 +132,9 @@ class Preprocessing:
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """The names of all features, ``[F]``: first those with values, then the flags of missing values.
+        """The names of all features, ``[F]``, with the flags of missing values last.
 
-        All names are different: if a column has the name of another feature, such as a flag or ``unit=MICU``, a number
-        is appended to its name.
+        A number is appended to a name that another feature already has.
         """
         values = (name for column in self.columns for name in column.values)
         return _distinct([*values, *(f"{name}_missing" for name in self.flags)])
@@ -157,8 +155,8 @@ class Preprocessing:
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
-        """Two arrays ``[D]`` for the features with values: the mean to subtract, and the scale to divide by. For
-        categories they are 0 and 1.
+        """The mean to subtract and the scale to divide by, ``[D]`` each, for the features with values; 0 and 1 for
+        categories.
         """
         each = [(c.mean, c.scale) if isinstance(c, Numeric) else (0.0, 1.0) for c in self.columns for _ in c.values]
         mean, scale = np.array(each).reshape(-1, 2).T
@@ -167,10 +165,10 @@ class Preprocessing:
     def transform(
         self, table: RawColumns, order: NDArray[np.int64] | None = None, into: Path | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Compute the features ``X [n, F]`` of the rows ``order`` (None: all rows). Also return a mask of recorded
-        values, of shape ``[n, D]``.
+        """Return the features ``X [n, F]`` of the rows ``order`` (None: all), and a mask of recorded values,
+        ``[n, D]``.
 
-        With a folder ``into``, both arrays are memory-mapped files there, ``X.npy`` and ``observed.npy``. Raises
+        With a folder ``into``, the two arrays are memory-mapped files there, ``X.npy`` and ``observed.npy``. Raises
         ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.
         """
         rows = np.arange(table.rows) if order is None else order
@@ -202,9 +200,6 @@ class Preprocessing:
         scaling: Floats,
         lookups: Sequence[NDArray[np.int64]],
     ) -> None:
-        """Write the features of ``rows [n]`` into ``X [n, F]``, which contains zeros. Also write a mask of recorded
-        values into ``observed [n, D]``.
-        """
         numbers = [self._first[name] for name in table.numeric]
         values = table.values[rows]
         missing = np.isnan(values)
@@ -229,16 +224,14 @@ class Preprocessing:
             X[:, k] = absent[name]
 
     def _scaling(self, table: RawColumns) -> Floats:
-        """Return mean, scale and fill value of the table's numeric columns, ``[3, columns]``."""
         columns = [self._by_name[name] for name in table.numeric]
         numbers = [(column.mean, column.scale, column.fill) for column in columns if isinstance(column, Numeric)]
         return np.array(numbers).reshape(-1, 3).T
 
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
-        """Return, for each category that the column ``name`` has in the table, its position among the fitted
-        categories.
+        """Return the position among the fitted categories of each of the table's categories of the column ``name``.
 
-        An entry is added at the end, so that the code -1 of missing values is a valid index. Its value is not used.
+        An unused last entry makes the code -1 of missing values a valid index.
         """
         column = self._by_name[name]
         written = table.categories[table.categorical.index(name)]
@@ -251,7 +244,6 @@ class Preprocessing:
 
     @cached_property
     def _first(self) -> Mapping[str, int]:
-        """The index of the first feature of each column, by the column's name."""
         first, at = {}, 0
         for column in self.columns:
             first[column.name] = at
@@ -259,9 +251,7 @@ class Preprocessing:
         return first
 
     def tree(self) -> dict[str, Any]:
-        """Return the preprocessing as JSON values for ``preprocessing.json``. The infinite scale of a column that did
-        not vary becomes null.
-        """
+        """Return the preprocessing as JSON values for ``preprocessing.json``, with null for an infinite scale."""
         columns: list[dict[str, Any]] = []
         for column in self.columns:
             if isinstance(column, Numeric):
@@ -342,7 +332,7 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
     """Compute ``(value - mean) / scale`` for each entry of ``values [n, D]``, with ``fill`` in place of NaN. The other
-    arguments have one entry per column, ``[D]``.
+    arguments have the shape ``[D]``.
     """
     return np.asarray((np.where(np.isnan(values), fill, values) - mean) / scale)
 
@@ -360,6 +350,4 @@ def _truth(text: str) -> bool | None:
 
 
 _COMPARED: dict[str, Callable[[str], Any]] = {"truth": _truth, "number": _number, "digits": _exact, "text": str}
-"""For each value of :attr:`Categorical.compared_as`, the function that converts texts and categories before they are
-compared. It returns None for a text that it cannot convert.
-"""
+"""For each value of :attr:`Categorical.compared_as`, the conversion of texts before a comparison (None: unsuitable)."""

@@ -20,15 +20,12 @@ def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: ND
     """Assign each row a fold in ``0..folds-1``, ``[N]``.
 
     ``home [N]`` is the index of each row's hospital in ``names``. ``group [N]`` identifies the group of each row, such
-    as its patient. A group is never divided. If ``group`` is None, each row is a group. ``y [N]`` are class indices or
-    real-valued labels; folds are stratified only by classes. Each hospital assigns its groups with a separate random
-    stream, which depends on ``seed`` and the hospital's name. The class of a group is the highest class index among its
-    rows.
+    as its patient, which is never divided. If ``group`` is None, each row is a group. ``y [N]`` are class indices or
+    real-valued labels; folds are stratified only by classes. Each hospital uses a random stream of its own, which
+    depends on ``seed`` and the hospital's name. The class of a group is the highest class index among its rows.
 
-    Groups are assigned in order of size, the largest first. Among groups of equal size, groups of the hospital's rarer
-    classes come first. Further ties are broken by class index, then at random. Each group goes to the fold with the
-    fewest rows of the group's class. Ties go to the fold with the fewest rows in total, then to the first fold in an
-    order that is random for each hospital. A group that an earlier hospital has assigned stays in its fold.
+    Groups are assigned in order of size, the largest first, each to the fold with the fewest rows of its class. A group
+    that also has rows at an earlier hospital stays in the fold that it got there.
     """
     of_class = y if y.dtype.kind in "iu" else np.zeros(len(y), np.int64)
     groups = np.arange(len(home)) if group is None else group

@@ -3,11 +3,11 @@
 Sources: PSI (the population stability index) and its weighted mean are from D. M. Jimenez-Gutierrez et al.,
 *Clust-PSI-PFL*, arXiv:2512.20363, 2025; the Hellinger and Jensen-Shannon distances of a federation are as in the
 library FedArtML; the weighted earth mover's distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*,
-2018. This module also computes the PSI of features and of sizes.
+2018.
 
-Metrics of labels are computed from ``counts [H, C]``, the number of rows of each class at each hospital. They compare
-the shares of classes between hospitals. Hospitals without rows are left out. A metric that is a mean over pairs of
-hospitals is NaN for fewer than two hospitals. Computing it takes time of order H log H rather than H^2.
+Metrics of labels compare the shares of classes between hospitals that have rows. They are computed from
+``counts [H, C]``, the number of rows of each class at each hospital. A metric that is a mean over pairs of hospitals is
+NaN for fewer than two hospitals.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ EarthMover = Literal["tv", "pooled", "l1", "ordinal", "fedartml"]
 class Stability:
     """Population stability index (PSI) of ``H`` hospitals over ``K`` classes or features.
 
-    ``hospital [H]`` is the PSI of each hospital, a sum over classes or features. ``terms [H, K]`` are the summands (NaN
-    for hospitals without rows). ``weighted`` is the mean over hospitals, weighted by rows (WPSI).
+    ``hospital [H]`` is the PSI of each hospital, the sum of its ``terms [H, K]`` over classes or features. Terms are
+    NaN for hospitals without rows. ``weighted`` is the mean over hospitals, weighted by rows (WPSI).
     """
 
     terms: Floats
@@ -75,13 +75,13 @@ def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int6
 
 
 def label_spread(federation: Federation, part: str = "train") -> dict[str, float]:
-    """Compute three measures of how much a real-valued label differs between hospitals, by name. Hospitals without rows
-    of ``part`` are left out.
+    """Compute three measures of how much a real-valued label differs between hospitals that have rows of ``part``, by
+    name.
 
     ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows.
-    ``std_within`` is the population standard deviation of rows around their hospital's mean. Both standard deviations
-    weight hospitals by rows, and their squares add up to the variance of all rows. ``between_share`` is the share of
-    the variance that is between hospitals (the squared correlation ratio), NaN for a constant label.
+    ``std_within`` is the population standard deviation of rows around their hospital's mean. Hospitals are weighted by
+    rows, so that the squares of the two standard deviations add up to the variance of all rows. ``between_share`` is
+    the share of the variance that is between hospitals (the squared correlation ratio), NaN for a constant label.
     """
     home, rows = _home(federation, part)
     y = federation.y[rows]
@@ -97,7 +97,7 @@ def label_spread(federation: Federation, part: str = "train") -> dict[str, float
 def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, float]:
     """Compute all metrics of how much class shares differ between hospitals, by name.
 
-    ``counts [H, C]`` is the number of rows of each class at each hospital. ``epsilon`` smooths the shares of the
+    ``counts [H, C]`` is the number of rows of each class at each hospital. ``epsilon`` smooths the shares in the
     weighted population stability index (WPSI).
     """
     metrics = {
@@ -112,8 +112,8 @@ def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, flo
 def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothing = EPSILON) -> Stability:
     """Compute the population stability index (PSI) of the class shares of each hospital.
 
-    ``counts [H, C]`` is the number of rows of each class at each hospital. Shares are compared with those of all rows
-    together or, if ``reference [C]`` is given, with the shares of these reference counts.
+    ``counts [H, C]`` is the number of rows of each class at each hospital. Shares are compared with those of the counts
+    ``reference [C]`` or, if it is None, of all rows together.
     """
     return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
@@ -121,8 +121,8 @@ def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothin
 def feature_psi(
     X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
-    """Compute the population stability index (PSI) of each hospital and feature. Each feature has ``bins`` bins, with
-    quantiles of the values of all rows as edges, and one more bin for missing values.
+    """Compute the population stability index (PSI) of each hospital and feature. A feature has ``bins`` bins between
+    quantiles of its values in all rows, and one more bin for missing values.
 
     Only the first D columns of ``X`` are used. ``observed [n, D]`` is a mask of recorded values, and ``home [n]`` is
     the index of each row's hospital. Raises ``ValueError`` for fewer than two bins.
@@ -172,9 +172,9 @@ def quantity(sizes: Counts) -> Quantity:
 def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothing = EPSILON) -> pd.DataFrame:
     """Return a table of each hospital's size and population stability index (PSI), computed from rows of ``part``.
 
-    The columns are ``hospital``, ``rows`` and ``psi_of_features``, which is the sum over features. For a label with
-    classes there are also ``rows_<class>``, ``psi_<class>``, and ``psi``, the sum over classes. PSI is NaN for a
-    hospital without rows.
+    The columns are ``hospital``, ``rows`` and ``psi_of_features``, the sum over features. For a label with classes
+    there are also ``rows_<class>``, ``psi_<class>``, and ``psi``, the sum over classes. PSI is NaN for a hospital
+    without rows.
     """
     import pandas as pd
 
@@ -199,10 +199,10 @@ def hellinger_distance(counts: Counts) -> float:
 
 
 def jensen_shannon_distance(counts: Counts) -> float:
-    """Compute the square root of the generalised Jensen-Shannon divergence (base 2) of all hospitals' class shares. All
-    hospitals have equal weights.
+    """Compute the square root of the generalised Jensen-Shannon divergence (base 2) of the class shares of hospitals
+    with equal weights.
 
-    For more than two hospitals the divergence is divided by its upper bound log2 H, so that it lies between 0 and 1.
+    For more than two hospitals the divergence is divided by its upper bound log2 H.
     """
     shares = _shares(counts)
     if len(shares) < 2:
@@ -217,17 +217,16 @@ def jensen_shannon_distance(counts: Counts) -> float:
 
 
 def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
-    """Compute the earth mover's distance between hospitals' class shares, in one of several variants. Below, p and q
-    are the class shares of two hospitals.
+    """Compute a variant of the earth mover's distance between hospitals' class shares. Below, p and q are the class
+    shares of two hospitals.
 
-    - ``tv``: mean over pairs of ``1/2 sum |p - q|``, where moving between any two classes costs 1.
-    - ``pooled``: mean of ``1/2 sum |p - q|`` over hospitals, weighted by rows. Here q are the class shares of all rows
-      together.
+    - ``tv``: mean over pairs of ``1/2 sum |p - q|``.
+    - ``pooled``: mean of ``1/2 sum |p - q|`` over hospitals, weighted by rows, where q are the class shares of all
+      rows.
     - ``l1`` (Zhao et al.): twice ``pooled``.
     - ``ordinal``: mean over pairs of ``sum |difference of the cumulative shares|``, for classes that have an order.
-    - ``fedartml``: square root of a mean over pairs, as in the library FedArtML. The distance of a pair is between the
-      two *sets of shares*. Two hospitals with one class each have distance 0, even if the classes differ. The variant
-      is for reproduction only.
+    - ``fedartml``: square root of a mean over pairs, as in the library FedArtML. It compares the two *sets of shares*,
+      so two hospitals with one class each have distance 0 even if the classes differ. Use it for reproduction only.
     """
     shares = _shares(counts)
     if kind in ("pooled", "l1"):
@@ -249,10 +248,7 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
 
 
 def _mean_pair_difference(values: Floats) -> float:
-    """Compute the mean of ``|v_i - v_j|`` over all pairs of the entries of ``values [H]``, where H is at least 2.
-
-    The gap between the k-th smallest value and the next one is part of the difference in k (H - k) pairs.
-    """
+    """Compute the mean of ``|v_i - v_j|`` over all pairs of entries of ``values [H]``, for H of at least 2."""
     n = len(values)
     below = np.arange(1, n)
     return float(np.diff(np.sort(values)) @ (below * (n - below)) / (n * (n - 1) / 2))
@@ -271,7 +267,7 @@ def _stability(terms: Floats, sizes: Counts) -> Stability:
 
 
 def _home(federation: Federation, part: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return two arrays: the hospital of every row of ``part``, and the row's position in the federation."""
+    """Return the hospital of every row of ``part``, and its position in the federation."""
     sizes = federation.sizes(part)
     home = np.repeat(np.arange(len(sizes)), sizes)
     starts = np.array([federation.rows(h, part).start for h in range(len(sizes))], dtype=np.int64)

@@ -1,7 +1,7 @@
 """Read new rows with the columns that a run was trained with, from a CSV or Parquet file or a data frame.
 
-Other columns are ignored. All columns must be present. If a column were left out by mistake, rows would be scored as if
-its values had not been recorded. Single values may be missing in any column.
+Other columns are ignored. All columns must be present: a column left out by mistake would count as missing in all rows.
+Single values may be missing in any column.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAMED = 6  # columns that a note names
 class NewRows:
     """Rows to score.
 
-    - ``columns``: the values of the ``n`` rows, with numeric and categorical columns separated.
+    - ``columns``: the values of the ``n`` rows.
     - ``hospitals [n]``: the name of each row's hospital; None if neither a column nor the caller names hospitals.
     - ``notes``: how the rows differ from the training rows, one line for each difference.
     """
@@ -90,10 +90,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
 
 
 def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, tuple[str, ...]]:
-    """Read the columns that ``fitted`` needs, as in training. Return them, and remarks on the file.
-
-    Raises ``DataError`` for a column that is missing.
-    """
+    """Return the columns that ``fitted`` needs, read as in training, and remarks on the file."""
     needed, written = [column.name for column in fitted.columns], fitted.reading
     numeric = [column.name for column in fitted.columns if isinstance(column, Numeric)]
     as_text = [fitted.hospital, *(name for name in needed if name not in numeric)]
@@ -132,8 +129,8 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Read the column ``name`` as texts. Return codes ``[n]``, one for each row (``MISSING`` for a row without a
-    value), and the text of each code.
+    """Read the column ``name`` as texts. Return a code per row, ``[n]`` (``MISSING`` without a value), and the text of
+    each code.
     """
     if pa.types.is_temporal(kind := table.schema.field(name).type):
         raise DataError(f"{FIELD}: column '{name}' holds {kind}, but training had text; convert it to the same text")
@@ -144,7 +141,6 @@ def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ..
 
 
 def _empty(columns: RawColumns) -> list[str]:
-    """Return a note that names the columns without any value. For fewer than ``_SEVERAL`` rows there is no note."""
     if columns.rows < _SEVERAL:
         return []
     missing = np.isnan(columns.values).all(axis=0)
@@ -155,7 +151,6 @@ def _empty(columns: RawColumns) -> list[str]:
 
 
 def _unseen(column: Categorical, codes: NDArray[np.int64], written: tuple[str, ...]) -> str | None:
-    """Return a note on values of a column that are not among its categories in training; None if there are none."""
     unseen = np.append(
         column.positions(written) == len(column.categories), False
     )  # the last entry is for rows without a value

@@ -1,13 +1,13 @@
 """Turn a source's columns into features of a model. Preprocessing is fitted on training rows alone.
 
 The method ``standard`` needs only sums over rows, which hospitals compute and the server adds up. For a numeric feature
-these are the number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean.
-For a categorical feature they are the numbers of rows of each category.
+these are the number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean;
+for a categorical feature, the numbers of rows of each category.
 
-``median`` imputes the pooled median instead of the mean. A median cannot be computed from sums, so the method is not
-federated. It is for comparison with centralised pipelines. ``none`` leaves numbers unchanged. ``raw``, for boosted
-trees, leaves numbers and missing values unchanged and replaces each category by its position among the categories.
-``declared`` uses declared ranges and categories (:mod:`raysim.data.declared`).
+``median`` imputes the median of all hospitals' values instead of the mean. A median cannot be computed from sums, so
+the method is not federated, and is for comparison with centralised pipelines only. ``none`` leaves numbers unchanged.
+``raw``, for boosted trees, also leaves missing values unchanged and replaces each category by its position among the
+categories. ``declared`` uses declared ranges and categories (:mod:`raysim.data.declared`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONSTANT = 1e-12
 @dataclass(frozen=True)
 class Sums:
     """Sums over the rows of one or more hospitals, for ``D`` numeric columns. Adding two objects gives the sums over
-    the rows of both.
+    all rows of the two.
 
     ``count [D]`` is the number of observed values. ``total [D]`` and ``squares [D]`` are the sums of (value - centre)
     and (value - centre)^2, where the centre is 0 or the column's mean.
@@ -54,8 +54,8 @@ class Sums:
 
 
 def sums(values: NDArray[Any], centre: Floats | float = 0.0) -> Sums:
-    """Count the observed values in each column of ``values [n, D]`` (NaN: not observed), and sum their differences from
-    ``centre [D]`` and the squares of the differences.
+    """Count the observed values of each column of ``values [n, D]`` (NaN: not observed), and sum their differences from
+    ``centre [D]`` and the squares of these differences.
     """
     shifted = values.astype(np.float64) - centre
     observed = ~np.isnan(shifted)
@@ -73,8 +73,8 @@ class Scaler:
 
     @staticmethod
     def of(first: Sums, second: Sums) -> Scaler:
-        """Compute means and standard deviations from two passes: ``first`` are sums of the values, and ``second`` are
-        sums of their differences from the mean.
+        """Compute means and standard deviations from two passes: ``first`` are sums of values, ``second`` sums of their
+        differences from the mean.
 
         With the second pass, standard deviations are accurate even if they are far smaller than the mean.
         """
@@ -92,11 +92,11 @@ def _mean(around_zero: Sums) -> Floats:
 class Prepared:
     """The features of ``N`` rows, and the preprocessing that made them.
 
-    - ``X [N, F]``: the features in float32: ``D`` columns with values, then flags of missing values.
-    - ``observed [N, D]``: whether each value was recorded, before missing values were filled.
+    - ``X [N, F]``: the float32 features: ``D`` with values, then flags of missing values.
+    - ``observed [N, D]``: whether each value was recorded.
     - ``scalars``: how many scalars each hospital sent to fit the preprocessing.
     - ``note``: a line on the method and the features, for ``raysim describe``.
-    - ``left_out``: columns without a value in training rows, from which no model could learn anything.
+    - ``left_out``: columns without a value in training rows, which are not features.
     """
 
     X: NDArray[np.float32]
@@ -125,10 +125,9 @@ def prepare(
     """Fit a preprocessing on the training rows, and compute the features of all rows, in the order ``order [N]``.
 
     ``train [N]`` is a mask of the training rows in the new order. The methods ``standard`` and ``median`` scale numeric
-    columns. A categorical column becomes one 0/1 feature for each category of training rows; any other category is 0 in
-    all of these features. Each column with a missing training value gets a flag ``<column>_missing``, unless ``flags``
-    is false. The method ``raw`` neither scales nor flags, and replaces a category by its position among the categories.
-    A column without any training value is left out, because the column and its flag would be constants.
+    columns and give each category of training rows a 0/1 feature. Other categories are 0 in all of these features. Each
+    column with a missing training value gets a flag ``<column>_missing``, unless ``flags`` is false. A column without
+    any training value is left out.
 
     ``hospitals`` is the number of hospitals with training rows, and ``into`` a folder for the features. Raises
     ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.
@@ -169,7 +168,6 @@ def prepare(
 
 
 def _empty(table: RawColumns, training: NDArray[np.int64], around_zero: Sums) -> list[str]:
-    """Return the names of the columns that have no value in any of the rows ``training``."""
     numbers = [name for name, count in zip(table.numeric, around_zero.count.tolist(), strict=True) if not count]
     texts = [name for name, codes in zip(table.categorical, table.codes, strict=True) if (codes[training] < 0).all()]
     return [*numbers, *texts]
@@ -189,12 +187,11 @@ def prepare_declared(
     flags: bool = True,
 ) -> Prepared:
     """Compute features from declared ranges and categories of columns. With ``noise``, numbers are scaled by means and
-    standard deviations with added noise.
+    standard deviations with added noise; with the ``method`` ``raw`` they stay unchanged.
 
-    With the ``method`` ``raw``, numbers stay unchanged. ``rows`` lists, for each hospital, the positions of its
-    training rows in ``order``. ``people [N]`` is the privacy unit (patient or row) of each row of ``order``. ``into``
-    is a folder for the features, and ``flags`` says whether added features flag missing values. Raises ``DataError``
-    for columns without a usable declaration.
+    ``rows`` lists, for each hospital, the positions of its training rows in ``order``. ``people [N]`` is the privacy
+    unit of each row of ``order``. ``into`` is a folder for the features, and ``flags`` says whether added features flag
+    missing values. Raises ``DataError`` for columns without a usable declaration.
     """
     table = RawColumns.of(features)
     described = ranges_of(declared, table)
@@ -230,9 +227,7 @@ def _medians(table: RawColumns, which: NDArray[np.int64]) -> Floats:
 
 
 def _total(table: RawColumns, which: NDArray[np.int64], centre: Floats | float = 0.0) -> Sums:
-    """Compute the sums of the numeric columns over the rows ``which``, in chunks of rows. Up to rounding, they equal
-    the total of the hospitals' sums.
-    """
+    """Compute the sums of the numeric columns over the rows ``which``."""
     width = len(table.numeric)
     total = Sums(np.zeros(width, np.int64), np.zeros(width), np.zeros(width))
     for at in slices(len(which)):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHUNK = 65_536
-"""The number of rows that are processed at a time, so that a large table needs little additional memory."""
+"""The number of rows that are processed at a time, to limit memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,7 +83,7 @@ def refuse_missing(table: RawColumns, rows: NDArray[np.int64]) -> None:
 
 
 def slices(n: int) -> Iterator[slice]:
-    """Yield consecutive slices that cover ``n`` rows, ``CHUNK`` rows each."""
+    """Yield consecutive slices of at most ``CHUNK`` rows that cover ``n`` rows."""
     return (slice(at, at + CHUNK) for at in range(0, n, CHUNK))
 
 

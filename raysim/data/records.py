@@ -33,7 +33,7 @@ class Records:
     - ``scores``: values of existing clinical scores, each ``[N]``, NaN for rows without a value; they are not features.
     - ``attributes``: attributes of hospitals, ``{hospital: {attribute: text}}``.
     - ``notes``: notes on the data for ``raysim describe``, one line each.
-    - ``warnings``: warnings about the rows; each command prints them once.
+    - ``warnings``: warnings about the rows.
     - ``row [N]``: the position of each row in the user's file or data frame, from 0. None: all rows were read, in the
       order of the file or data frame.
     - ``reading``: the rules by which the source's columns were read.
@@ -69,7 +69,9 @@ class Source(Protocol):
         """
 
     def read(self) -> Records:
-        """Read or generate the rows. Raises ``DataError`` that names the configuration key, value and remedy."""
+        """Read or generate the rows. Raises ``DataError`` that names the configuration key, the value and a
+        correction.
+        """
 
 
 @runtime_checkable
@@ -86,8 +88,8 @@ class Columned(Protocol):
     """A source with named columns, to which ``data.split`` may refer (an optional addition to :class:`Source`)."""
 
     def reserve(self, by: str | None, column: str | None) -> Source:
-        """Return this source, changed to read ``Records.group`` from the column ``by``, and ``Records.part`` from the
-        column ``column``. An argument that is None changes nothing.
+        """Return this source, changed to read ``Records.group`` from the column ``by`` and ``Records.part`` from
+        ``column``. None changes nothing.
 
         ``by="patient"`` means the source's own patients. The two columns are not features.
         """
@@ -105,7 +107,7 @@ class Scored(Protocol):
 
 
 def natural(names: Iterable[str]) -> list[str]:
-    """Sort names in the order that a reader expects: numbers are compared by value, also those inside texts.
+    """Sort names in natural order: numbers inside texts are compared by value.
 
     >>> natural(["10", "9", "-1"]), natural(["ward 10", "ward 9", "Ward 1"])
     (['-1', '9', '10'], ['Ward 1', 'ward 9', 'ward 10'])
@@ -124,9 +126,7 @@ def natural(names: Iterable[str]) -> list[str]:
 
 
 def _numbered(names: list[str]) -> list[str] | None:
-    """Sort names that consist of the same text and a whole number, such as ``hospital_12``, by number; None for other
-    names.
-    """
+    """Sort names of one text and a whole number, such as ``hospital_12``, by number; return None for other names."""
     if len(names) < 2:
         return None
     low, high = min(names), max(names)

@@ -18,7 +18,7 @@ from raysim.core.words import counted
 from raysim.data.federation import PARTS
 
 ROUNDED = 0.0015
-"""The largest distance from 1 of a sum of three fractions that is explained by rounding them to three digits."""
+"""The largest difference from 1 of a sum of three fractions that counts as rounding to three digits."""
 
 
 class Split(Section):
@@ -26,21 +26,21 @@ class Split(Section):
     row's part.
 
     - ``train``, ``validation``, ``test``: fractions that sum to 1; ``train`` and ``test`` above 0. A sum that differs
-      from 1 by no more than :data:`ROUNDED` counts as rounded, and the fractions are divided by it.
+      from 1 by at most :data:`ROUNDED` is rescaled to 1.
     - ``by``: what is never divided between parts: ``row``, ``patient``, or a column of the data. None: ``patient``
       where the source identifies patients, else ``row``.
     - ``seed``: the seed of the random split. None: the run's seed.
     - ``folds``: the number of folds of a cross-validation, instead of fractions. The run with seed ``s`` tests on fold
-      ``s mod folds`` and trains on all other folds. The folds are assigned by ``seed``, or by ``s div folds`` where it
-      is None: seeds from 0 to ``folds - 1`` then make one cross-validation, and the next ``folds`` seeds another.
+      ``s mod folds`` and trains on all others. ``seed``, or ``s div folds`` where it is None, assigns the folds: runs
+      with seeds from 0 to ``folds - 1`` then make one cross-validation.
     - ``column``: a column with the values ``train``, ``validation`` or ``test``; the other fields then stay unset.
-    - ``independent``: whether the part or fold of a patient (or row) depends on itself and the seed alone
-      (:mod:`raysim.data.alone`). Shares are then met on average only. None: true if ``privacy.unit`` needs it.
-    - ``used``: the share of each hospital's training rows that is trained on; the rest is left out. The rows of a
-      smaller share are also in every larger share, and validation and test rows do not change.
+    - ``independent``: whether the part or fold of a patient (or row) depends on no other patient
+      (:mod:`raysim.data.alone`). Fractions are then met on average only. None: true if ``privacy.unit`` needs it.
+    - ``used``: the share of each hospital's training rows that is trained on. The rows of a smaller share are also in
+      every larger share.
     - ``unseen``: hospitals whose rows are all test rows, regardless of the other fields.
-    - ``trained_on``: with ``all``, the test rows of all other hospitals become training rows, so that only ``unseen``
-      hospitals have test rows; with ``train`` they do not.
+    - ``trained_on``: with ``all``, the test rows of all other hospitals become training rows; with ``train`` they do
+      not.
     """
 
     train: float = default("data.split.train", allow_inf_nan=False)
@@ -89,9 +89,8 @@ class Split(Section):
     def _without_idle_fractions(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Write the configuration without the keys that have no effect.
 
-        If folds or a column decide the parts, fractions are omitted, since a configuration with both is refused. An
-        empty ``unseen``, ``used: 1`` and ``trained_on: train`` are omitted so that runs of earlier versions can be
-        resumed.
+        Fractions are omitted if folds or a column decide the parts, because a configuration with both is refused.
+        Defaults of ``unseen``, ``used`` and ``trained_on`` are omitted so that runs of earlier versions can be resumed.
         """
         decided = self.folds is not None or self.column is not None
         idle = {*(PARTS if decided else ()), *(() if self.unseen else ("unseen",))}
@@ -100,10 +99,9 @@ class Split(Section):
         return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
-        """Return this split with ``independent`` set: the part of a patient, and which of its rows are used, then
-        depend on no other patient.
+        """Return this split with ``independent`` set, so that the part of a patient depends on no other patient.
 
-        The parts of a split by column do not change.
+        A split by column does not change.
         """
         return self.model_copy(update={"independent": True})
 
@@ -147,14 +145,11 @@ def assign(
     """Assign each row a part, ``[N]``: 0 train, 1 validation, 2 test.
 
     ``home [N]`` is the index of each row's hospital in ``names``. ``group [N]`` identifies the group of each row, such
-    as its patient. A group is never divided. If ``group`` is None, each row is a group. Each hospital permutes its
-    groups with a separate random stream, which depends on ``seed`` and the hospital's name. It then cuts the
-    permutation in two places: the first groups are for training, the next for validation, and the rest for test. Each
-    cut is at the place where row counts are closest to the fractions (of two equally close places, the later). Training
-    gets at least one group. A group that an earlier hospital has assigned stays in its part, and counts towards the
-    fractions of the later hospital too.
-
-    A hospital's parts therefore depend on its own rows alone, unless it shares groups with an earlier hospital.
+    as its patient, which is never divided. If ``group`` is None, each row is a group. Each hospital permutes its groups
+    with a random stream of its own, which depends on ``seed`` and the hospital's name. The first groups are for
+    training, the next for validation, and the rest for test. The numbers of rows are as close as possible to the
+    fractions. Training gets at least one group. A group that also has rows at an earlier hospital keeps its part from
+    there, and counts towards the later hospital's fractions too.
     """
     part = np.empty(len(home), np.int8)
     by_hospital = np.argsort(home, kind="stable")
@@ -185,11 +180,11 @@ def used(
     group: NDArray[np.int64] | None,
     seed: int,
 ) -> NDArray[np.bool_]:
-    """Return a mask ``[N]`` of the rows that remain if only the share ``split.used`` of the training rows is used.
+    """Return a mask ``[N]`` of the rows that remain if only the share ``split.used`` of training rows is used.
 
     All validation and test rows remain. ``part [N]`` is the part of each row; the other arguments are as in
-    :func:`assign`. Each hospital permutes its training groups once and uses the first of them: so many that their rows
-    come closest to the share, but at least one. The rows of a smaller share are therefore also in every larger share.
+    :func:`assign`. Each hospital permutes its training groups once and uses the first ones, at least one, whose rows
+    come closest to the share. The rows of a smaller share are therefore also in every larger share.
     """
     mask: NDArray[np.bool_] = part != 0
     draws = Streams(seed, "used")
@@ -210,11 +205,6 @@ def used(
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
-    """Assign each group of a hospital to a part. The groups are in random order and have ``sizes [g]`` rows.
-    ``fractions`` are the shares of training and validation rows.
-
-    ``taken`` is the number of the hospital's other rows in each part, which were assigned before.
-    """
     rows = int(sizes.sum()) + sum(taken)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     train = max(0.0, fractions[0] * rows - taken[0])
@@ -237,15 +227,13 @@ def _closest(ends: NDArray[np.int64], target: float) -> int:
 
 
 def number(name: str) -> int:
-    """Hash a hospital's name to 63 bits. The number selects the hospital's random stream, which thus does not depend on
-    other hospitals.
-    """
+    """Hash a hospital's name to 63 bits, which select the hospital's random stream."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def groups(by: str | None, group: NDArray[Any] | None, source: str) -> tuple[str, NDArray[np.int64] | None]:
-    """Return whether rows are divided by ``row``, ``patient`` or a column. Also return an integer that identifies the
-    group of each row, ``[N]``; None means that each row is a group.
+    """Return whether rows are divided by ``row``, ``patient`` or a column, and the group of each row, ``[N]``. None
+    means that each row is a group.
     """
     if by == "row" or (by is None and group is None):
         return "row", None

@@ -37,23 +37,21 @@ class Variant:
     seeds: int
     draws: Draws
     spread: float
-    """The power to detect that hospitals differ, if their AUROCs have the standard deviation that the design calls
-    relevant."""
+    """The power to detect that hospitals' AUROCs differ by the standard deviation that the design calls relevant."""
     slope: float
-    """The power to detect that the gain in AUROC depends on a hospital's size; NaN for fewer than ten hospitals, or if
-    all have about the same size."""
+    """The power to detect that the gain in AUROC depends on a hospital's size; NaN if it cannot be estimated."""
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A planned comparison and larger variants of it, with the power of each; the plan itself is the first variant."""
+    """A planned comparison and larger variants of it, with the power of each; the plan itself is the first."""
 
     design: Design
     variants: Sequence[Variant]
 
     @property
     def headline(self) -> str:
-        """One or two sentences on the differences that the planned comparison could detect."""
+        """Sentences on the differences that the planned comparison could detect."""
         design, draws = self.design, self.variants[0].draws
         hospitals = counted(len(self.variants[0].sites.rows), "hospital")
         visible = draws.visible(POWER)
@@ -126,10 +124,7 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None) -> tuple[Path,
 
 
 def power_by_difference(found: Planned) -> pd.DataFrame:
-    """Return the rows of ``power.csv``: the power of each variant for a grid of true differences.
-
-    The grid ends at about 1.2 times the difference that every variant detects with 95 % power.
-    """
+    """Return the rows of ``power.csv``: the power of each variant for a grid of true differences."""
     most = max(each.draws.visible(0.95) for each in found.variants)
     grid = np.linspace(0.0, float(f"{1.2 * most:.1g}"), 31)
     return pd.DataFrame(
@@ -168,7 +163,7 @@ def page(found: Planned, curve: pd.DataFrame, config: str) -> str:
 
 
 def notes(found: Planned) -> list[str]:
-    """Return sentences on hospitals without AUROC, and on what would help most: more hospitals, rows or seeds."""
+    """Return sentences on hospitals without AUROC, and on what would increase the power most."""
     sentences = []
     if left_out := found.design.undefined():
         sentences.append(f"{counted(left_out, 'hospital')} will have test rows of only one class, and no AUROC.")

@@ -17,8 +17,7 @@ from raysim.core.words import counted
 from raysim.statistics.design.power import Sites
 
 SIZES = 1
-"""The seed from which the sizes of hospitals are sampled if only their number is given. It is fixed, so that a design
-always has the same sizes."""
+"""The seed from which the sizes of hospitals are sampled if only their number is given."""
 
 Spread = Annotated[float, Field(ge=0, le=0.5)]
 
@@ -37,8 +36,7 @@ class Site(Section):
 
 
 class Many(Section):
-    """Hospitals of which only the number is known. Their numbers of test rows are sampled from a log-normal
-    distribution.
+    """Hospitals of which only the number is known, with numbers of test rows from a log-normal distribution.
 
     - ``hospitals``: the number of hospitals. ``median_rows``: the median number of test rows.
     - ``sigma``: the standard deviation of the logarithm of test rows. ``prevalence``: the share of events; each
@@ -99,10 +97,7 @@ class Design(Section):
         return sites
 
     def judged(self) -> Sites:
-        """Return the hospitals whose test rows have both classes, so that AUROC is defined.
-
-        Raises ``ConfigError`` if there are fewer than two such hospitals.
-        """
+        """Return the hospitals whose test rows have both classes. Raises ``ConfigError`` if fewer than two have."""
         events, rows = self._counts()
         defined = (events > 0) & (events < rows)
         if defined.sum() < 2:
@@ -130,5 +125,5 @@ class Design(Section):
 
 
 def read_design(source: Source, overrides: Sequence[str] = ()) -> Design:
-    """Read and check a planned comparison from a file; every error has a message of one line."""
+    """Read and check a planned comparison from a file."""
     return validated(Design, read_tree(source, overrides), "")

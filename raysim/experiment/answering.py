@@ -1,4 +1,4 @@
-"""The decision card of a comparison or a run, from its configuration and results."""
+"""The decision card (recommendation and facts on a page) of a comparison or a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def card_of_comparison(
     edge: str = "",
     unseen: Mapping[Key, Line] | None = None,
 ) -> Card:
-    """Return the decision card of a comparison: its recommendation and the facts behind it.
+    """Return the decision card of a comparison.
 
     - ``frame``: one row per strategy, model and seed.
     - ``hospitals``: one row per strategy, model, seed and hospital.
@@ -56,7 +56,7 @@ def card_of_comparison(
 
 
 def card_of_run(config: Config, result: Result, hospitals: pd.DataFrame, noise: Mapping[Key, Noise] | None) -> Card:
-    """Return the decision card of one run. Without ``noise`` the card says nothing about groups of patients."""
+    """Return the decision card of one run. Without ``noise``, it has no line on groups of patients."""
     return run_card(result, hospitals, _asked(config), noise=noise, remarks=_remarks(config, [result]))
 
 
@@ -70,7 +70,6 @@ def _remarks(config: Config, results: Sequence[Result], cautions: tuple[str, ...
 
 
 def _leaks(results: Sequence[Result]) -> tuple[Line, ...]:
-    """Return a warning line on features that may reveal the label; empty if there are none."""
     federations = {result.seed: result.federation for result in results}.values()
     found = {
         each.feature: each.text

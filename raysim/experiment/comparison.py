@@ -1,4 +1,4 @@
-"""Writes the results of a comparison: its tables, its answer, its figures and its page."""
+"""Writes the results of a comparison: tables, recommendation, figures and page."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def write_comparison(
     """Write a comparison's files, and return the table of ``comparison.csv``.
 
     - ``first``: figures at the top of the page.
-    - ``found``: a sentence that is placed before the headline.
+    - ``found``: a sentence before the headline.
     - ``unseen``: results at hospitals that were left out of training in turn.
     - ``scores``: results of existing scores, such as APACHE, with which strategies are compared.
-    - ``before``: sentences that are placed before the other reasons of the recommendation.
+    - ``before``: sentences before the other reasons of the recommendation.
     """
     everything = [*results, *scores.results]
     frame, rounds = _with_virtual_time(per_seed(everything), config, everything), per_round(results)
@@ -172,8 +172,7 @@ def _patient_group_figures(
     titles: Mapping[str, str],
     chosen: Sequence[str],
 ) -> list[svg.Figure]:
-    """Write the tables on groups of patients, and return plots of the ``chosen`` strategies; none if the runs have no
-    groups."""
+    """Write the tables on groups of patients, and return plots of the ``chosen`` strategies."""
     of_runs = stacked(results, detail_tables.of_groups)
     for name, table in of_runs.items():
         out.csv(name, table)
@@ -198,7 +197,7 @@ def _patient_cluster_figures(
     reference: str,
     titles: Mapping[str, str],
 ) -> list[svg.Figure]:
-    """Write the tables on clusters of patients, and return their plots; none if no run has clusters."""
+    """Write the tables on clusters of patients, and return their plots."""
     of_runs = stacked(results, detail_tables.tables)
     composition, overlap = (of_runs.get(name) for name in CLUSTER_FILES[:2])
     if composition is None:
@@ -213,8 +212,7 @@ def _patient_cluster_figures(
 
 
 def _with_virtual_time(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.DataFrame:
-    """Add each run's simulated time to the rows of :func:`per_seed`: in total, and until each target metric is
-    reached."""
+    """Add each run's simulated time to the rows of :func:`per_seed`."""
     rows = [
         timing.figures(result.outcome, config.system, result.federation.task)
         for result in results
@@ -224,7 +222,6 @@ def _with_virtual_time(frame: pd.DataFrame, config: Config, results: Sequence[Re
 
 
 def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Mapping[str, str]) -> list[svg.Figure]:
-    """Return the plot of simulated time; empty if the configuration has no section ``system``."""
     if config.system is None:
         return []
     task = results[0].federation.task
@@ -233,7 +230,7 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 
 
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return, for each strategy, its name and the pages of its runs; each page is given by seed and address."""
+    """Return each strategy's name and the pages of its runs, by seed and address."""
     pages: dict[str, list[tuple[str, str]]] = {}
     names = distinct((each.label for each in results), {each.label: each.title for each in results if each.title})
     for result in results:

@@ -1,4 +1,4 @@
-"""The strategies that an experiment compares: each has a label, a model and a folder for its runs."""
+"""The strategies that an experiment compares."""
 
 from __future__ import annotations
 
@@ -29,16 +29,13 @@ class Entry:
 
     @property
     def strategy_label(self) -> str:
-        """The strategy's label. If a comparison runs every strategy with every model, the label ends in the model's
-        name, which is removed here."""
+        """The strategy's label, without the name of the model."""
         return self.label.removesuffix(f", {self.learner}")
 
     @property
     def title(self) -> str:
         """The strategy's readable name, followed by the model's name if a comparison runs every strategy with every
         model.
-
-        The model's name is not appended if the strategy's name already contains it, as "boosted trees from sums" does.
         """
         learner, words = of_learner(self.learner), re.split(r"\W+", self.strategy_title.casefold())
         named = self.strategy_label == self.label or learner.split()[-1].casefold() in words
@@ -46,11 +43,7 @@ class Entry:
 
     @property
     def strategy_title(self) -> str:
-        """The strategy's readable name: the label in its configuration, else its class's title, else its class's name.
-
-        If the label begins with the strategy's name, as in ``raysim curve``, the title replaces this name within the
-        label.
-        """
+        """The strategy's readable name: the label in its configuration, else the title or the name of its class."""
         cls, section = type(self.strategy), self.config.strategy
         title = vars(cls).get("title")
         title = title if isinstance(title, str) and title else cls.__name__
@@ -60,12 +53,12 @@ class Entry:
 
 
 def folder_of(label: str) -> str:
-    """Return the name of the folder with the runs of the strategy ``label``; it is a subfolder of ``runs``."""
+    """Return the name of the folder with the runs of the strategy ``label``."""
     return re.sub(r"^\.+|[^\w.-]+", "_", label)
 
 
 def entries(configs: Sequence[Config]) -> list[Entry]:
-    """Make an entry for each of ``configs``. Raises ``ConfigError`` if two share a label or a folder of runs."""
+    """Make an :class:`Entry` for each of ``configs``. Raises ``ConfigError`` if two share a label or a folder."""
     by_label: dict[str, Entry] = {}
     folders: dict[str, str] = {}
     for i, config in enumerate(configs):

@@ -2,7 +2,7 @@
 
 A key without effect is a configuration error, unless its value is the default. In a comparison, a key has an effect if
 any strategy uses it. A ``selection`` without effect is only reported, because a run often uses the configuration of
-another strategy. Keys without effect are left out of the configuration that is stored with a run.
+another strategy.
 """
 
 from __future__ import annotations
@@ -29,23 +29,18 @@ Uses = Callable[[Config, Strategy], bool]
 """A function that returns whether a run of this complete configuration and strategy uses a certain key."""
 
 OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
-"""The keys of ``training`` that fine-tuning after the last round uses. Fine-tuning has its own keys for epochs and
-learning rate."""
+"""The keys of ``training`` that fine-tuning after the last round uses."""
 
 SELECTION = "selection"
 
 OF_POOLED = {"batch_size": 0, "local_epochs": 1}
-"""Values that are allowed besides the defaults under ``privacy.mode: pooled``, although they have no effect.
-
-They describe what this mode does anyway: a round is one step on all rows.
-"""
+"""Values that are allowed besides the defaults under ``privacy.mode: pooled``, although they have no effect."""
 
 
 def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
-    """Raise ``ConfigError`` for the first key that is not at its default and that none of a command's runs uses.
+    """Raise ``ConfigError`` for the first key that is not at its default and has no effect in any run.
 
-    ``runs`` has the complete configuration and the strategy of each run. A ``selection`` of hospitals without effect is
-    not an error: :func:`remarks` reports it.
+    ``runs`` has the complete configuration and the strategy of each run.
     """
     runs = list(runs)
     for key, uses in USED.items():
@@ -59,8 +54,7 @@ def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
 
 
 def _check_settings(runs: Sequence[tuple[Config, Strategy]]) -> None:
-    """Raise ``ConfigError`` for the first setting of a strategy that has no effect in any run because of the strategy's
-    other settings."""
+    """Raise ``ConfigError`` for a strategy's setting that has no effect in any run because of its other settings."""
     for label in dict.fromkeys(plugins.label(config.strategy) for config, _ in runs):
         strategies = [strategy for config, strategy in runs if plugins.label(config.strategy) == label]
         for name, by in _unused(strategies[0]).items():
@@ -85,11 +79,7 @@ def _defaults_of(strategy: Any) -> Mapping[str, Any]:
 
 
 def remarks(runs: Iterable[tuple[Config, Strategy]]) -> list[str]:
-    """Return remarks on settings without effect.
-
-    One remark names the strategies that ignore the configured ``selection``, because all hospitals take part in each of
-    their rounds. Another remark is on ``privacy.audit``, which only ``raysim audit`` uses.
-    """
+    """Return remarks on ``selection`` and ``privacy.audit`` if they have no effect."""
     runs, found = list(runs), []
     without = [run for run in runs if _is_set(SELECTION, run[0].selection) and not run[1].uses_selection()]
     if without:
@@ -105,8 +95,7 @@ def _names(runs: Sequence[tuple[Config, Strategy]]) -> str:
 
 
 def check_comparison(config: Config) -> None:
-    """Raise ``ConfigError`` for a comparison that sets ``model`` and also lists ``models``, so that ``model`` has no
-    effect."""
+    """Raise ``ConfigError`` for a comparison that sets ``model`` and also lists ``models``."""
     section, default = config.model, plugins.completed(Config(), ("model",)).model
     if config.models and section != default:
         raise ConfigError(
@@ -118,8 +107,7 @@ def check_comparison(config: Config) -> None:
 def check_run(config: Config) -> list[str]:
     """Return a remark on the keys that only ``raysim compare`` uses; empty if there are none.
 
-    The keys ``strategies``, ``seeds`` and ``reference`` are allowed, so that ``raysim run`` and ``raysim compare`` can
-    share a configuration. Raises ``ConfigError`` for ``models``, ``recalibrate`` and ``tune``.
+    Raises ``ConfigError`` for ``models``, ``recalibrate`` and ``tune``.
     """
     for key in ("models", "recalibrate", "tune"):
         if getattr(config, key) != getattr(Config(), key):
@@ -137,10 +125,7 @@ def check_run(config: Config) -> list[str]:
 
 
 def without(config: Config, strategy: Strategy) -> Config:
-    """Return the configuration in which the keys that the run does not use are reset to their defaults.
-
-    This configuration is stored with the run, and can be run again.
-    """
+    """Return the configuration in which the keys that the run does not use are reset to their defaults."""
     for key, uses in USED.items():
         if _is_set(key, _at(config, key)) and not uses(config, strategy):
             config = _with(config, key.split("."), _default(key))
@@ -151,8 +136,6 @@ def without(config: Config, strategy: Strategy) -> Config:
 
 
 def _trains_with(name: str) -> Uses:
-    """Return a function that decides whether a run uses the key ``training.<name>``."""
-
     def uses(config: Config, strategy: Strategy) -> bool:
         if name == "stop":
             return strategy.stops_early() or strategy.stops_alone()
@@ -164,21 +147,19 @@ def _trains_with(name: str) -> Uses:
 
 
 def _under(runs: Sequence[tuple[Config, Strategy]], key: str) -> str:
-    """Return the end of an error message: the privacy mode in which ``key`` has no effect; empty if there is none."""
+    """Return the end of an error message: the privacy mode in which ``key`` has no effect, or an empty text."""
     pooled = all(config.privacy is not None and config.privacy.effective_mode == "pooled" for config, _ in runs)
     return " under privacy.mode: pooled" if pooled and key.startswith("training.") else ""
 
 
 def _fine_tunes(config: Config) -> bool:
-    """Return whether hospitals fine-tune their models after the last round, or fine-tune when they join after
-    training."""
     unseen = config.evaluation.unseen
     joins = unseen is not None and unseen.joining == "fine_tune"
     return joins or plugins.build_last_steps(config.strategy).fine_tuning is not None
 
 
 def _prepares(config: Config, strategy: Strategy) -> bool:
-    """Return whether features are standardised and encoded before training; boosted trees train on raw features."""
+    """Return whether features are standardised and encoded before training."""
     return not takes_raw(plugins.model_class(config.model))
 
 
@@ -192,7 +173,7 @@ def _as_text(value: Any) -> str:
 
 
 def _may_wait(config: Config, strategy: Strategy) -> bool:
-    """Return whether a round can begin or end with fewer hospitals than configured, because some are absent or late."""
+    """Return whether a round can have fewer hospitals than configured."""
     system = config.system
     if system is None or strategy.asynchrony() is not None:
         return False
@@ -211,7 +192,7 @@ def _at(config: Config, key: str) -> Any:
 
 @cache
 def _defaults() -> Config:
-    """Return the default configuration, in which the optional sections are also present, with their defaults."""
+    """Return the default configuration, with all optional sections."""
     config = Config(system=SystemSection(), compression=CompressionSection(), secure=SecureSection())
     return plugins.completed(config, ("selection",))
 
@@ -223,7 +204,7 @@ def _default(key: str) -> Any:
 def _is_set(key: str, value: Any) -> bool:
     """Return whether ``value`` differs from the default of ``key``.
 
-    False for None, and for ``training.rounds: 0``, with which nothing is trained.
+    False for None, and for ``training.rounds: 0``.
     """
     return value is not None and value != _default(key) and (key, value) != ("training.rounds", 0)
 
@@ -248,5 +229,4 @@ USED: Mapping[str, Uses] = {
     "system.wait": _may_wait,
     "system.rounds.retries": _may_wait,
 }
-"""For each dotted key, the function that returns whether a run uses it. All other keys are always in use, or are
-checked by their own section."""
+"""For each dotted key, the function that returns whether a run uses it."""

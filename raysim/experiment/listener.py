@@ -30,14 +30,13 @@ from raysim.tracking.recording import Record
 class Listener:
     """Reports the progress of a ``run`` to MLflow and the display. Use it as a context manager.
 
-    The run's MLflow record is nested in ``parent``, the record of a comparison. An exception inside the context marks
-    the MLflow run as failed or killed.
+    The run's MLflow record is nested in ``parent``, the record of a comparison.
     """
 
     def __init__(
         self, services: RunServices, run: Run, federation: Callable[[], Federation], parent: Record | None
     ) -> None:
-        """Store the arguments. ``federation`` opens the run's data, which may exist only once the run begins."""
+        """Store the arguments."""
         self.services = services
         self.run = run
         self._open = federation
@@ -54,8 +53,7 @@ class Listener:
             self._record.__exit__(kind, error, at)
 
     def begin(self, ticket: str, again: bool) -> None:
-        """Record that the run begins, or is resumed (``again``), under the id ``ticket``. Later calls have no
-        effect."""
+        """Record that the run begins, or is resumed (``again``), under the id ``ticket``."""
         if self._record is not None:
             return
         run, config = self.run, self.run.entry.config
@@ -69,10 +67,7 @@ class Listener:
         self._record = self.services.recorder.run(run.name, frozen, tags, self._parent, again=again)
 
     def round(self, row: Round) -> None:
-        """Record that a round has ended and been evaluated.
-
-        A round that was already recorded is ignored: a run that another process resumes repeats rounds.
-        """
+        """Record that a round has been evaluated; repeated rounds are ignored."""
         host.end_if_terminating()
         if self._record is None or row.round <= self._last_round:
             return
@@ -82,7 +77,7 @@ class Listener:
         self._record.round(row)
 
     def ended(self) -> Result:
-        """Record that the run has ended in another process. Reads the result from the run's folder, and returns it."""
+        """Record that the run has ended in another process, and return its result from the run's folder."""
         outcome = load_finished(self.run.folder)
         if outcome is None:
             raise ResourceError(f"{self.run.folder}: the results of its run cannot be read; check the disk")
@@ -126,8 +121,7 @@ def listen(
 ) -> Iterator[tuple[Run, Result | Exception]]:
     """Execute the runs of ``listeners`` concurrently on ``actors``, and report each run's events to its listener.
 
-    Yields the runs in order, each with its result, or with its error if the error's type is in ``spared``. Other errors
-    are raised.
+    Yields the runs in order, each with its result or, for the types in ``spared``, its error. Other errors are raised.
     """
     runs, finished, position = [listener.run for listener in listeners], dict[int, Result | Exception](), 0
     at_work = dict(enumerate(listeners))

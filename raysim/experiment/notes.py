@@ -1,4 +1,4 @@
-"""The outcome of a run or comparison in MLflow's record: headline figures, and the answer in words."""
+"""The outcome of a run or comparison in MLflow's record: headline figures and a conclusion."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TITLE = 120
 def headlines(results: Sequence[Result]) -> dict[str, float]:
     """Return two MLflow metrics of each strategy's headline model, by name; each is a mean over seeds.
 
-    The first is the task's headline metric. The second is the mean over the worst tenth of hospitals.
+    They are the task's headline metric and its mean over the worst tenth of hospitals.
     """
     figures: dict[str, list[float]] = {}
     for result in results:
@@ -31,10 +31,7 @@ def headlines(results: Sequence[Result]) -> dict[str, float]:
 
 
 def observed_over_expected(outcome: Outcome) -> float:
-    """Return the ratio of observed events to the events that the headline model expects, over all hospitals' rows.
-
-    NaN if the ratio is unknown.
-    """
+    """Return the headline model's ratio of observed to expected events over all hospitals' rows; NaN if unknown."""
     from raysim.statistics.clinical.curves import expected_events  # imported late to start commands faster
 
     counts = outcome.scores.get(list(outcome.metrics)[-1])
@@ -60,7 +57,7 @@ def taken(out: Manifest, results: Sequence[Result]) -> dict[str, float]:
 
 
 def verdict(out: Manifest) -> dict[str, str]:
-    """Return the MLflow tags of an experiment's conclusion: its headline, and the recommended strategy."""
+    """Return the MLflow tags of an experiment's conclusion."""
     answer = _answer(out)
     headline = answer.get("headline") or next(iter(answer.get("reasons", [])), "")
     tags = {VERDICT_TAG: str(headline), "strategy": str(answer.get("recommended") or "")}
@@ -73,8 +70,7 @@ def title(name: str, tags: Mapping[str, str]) -> str:
 
 
 def note(out: Manifest, kind: Kind) -> str:
-    """Return the conclusion of an experiment in Markdown: the reasons in its answer, and the path of its report, if
-    any.
+    """Return the conclusion of an experiment in Markdown.
 
     ``kind`` is the command that ran the experiment.
     """

@@ -1,4 +1,4 @@
-"""One run of an experiment: executes it and writes its files, in any process."""
+"""One run of an experiment: its execution and its files."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run of an experiment: everything that a process needs to execute it."""
+    """A run of an experiment."""
 
     entry: Entry
     """The strategy, with the configuration of its runs."""
     seed: int
-    """The seed of the run."""
     data: Path
     """The folder with the data of all hospitals of the run."""
     folder: Path
@@ -50,21 +49,18 @@ class Run:
     name: str
     """The run's name in progress lines."""
     nested: bool
-    """Whether the run belongs to a comparison. The comparison writes one file with the splits of all its runs."""
+    """Whether the run belongs to a comparison."""
     trial: bool = False
-    """Whether the run is a trial of ``tune``. Such a run needs only metrics, and writes neither its model nor a
-    page."""
+    """Whether the run is a trial of ``tune``, which writes neither its model nor a page."""
     first: bool = True
     """Whether the run has the first seed: in a comparison only such runs have a page and test patient groups."""
     checked: Job | None = None
-    """The run's job after its noise was calibrated to the privacy guarantee; None if the job has not been checked
-    yet."""
+    """The run's job after its noise was calibrated to the privacy guarantee; None before that."""
     held: tuple[str, ...] = ()
-    """The hospitals that are left out of training; empty if all take part. If there are any, predictions are written
-    only for them, and the models are stored with the outcome to evaluate them."""
+    """The hospitals that are left out of training. If there are any, predictions are written only for them."""
 
     def prepare(self) -> None:
-        """Create the run's data if the run leaves out the hospitals of a fold; other runs' data already exist."""
+        """Create the run's data if the run leaves out the hospitals of a fold."""
         if self.held:
             config = self.entry.config
             source = plugins.build_source(config.data)
@@ -77,8 +73,7 @@ class Run:
 
     @cached_property
     def job(self) -> Job:
-        """The job that is executed. With a privacy guarantee, it includes the noise calibrated to the configured
-        epsilon, or the epsilon computed for the configured noise."""
+        """The job that is executed, with the calibrated noise of a privacy guarantee."""
         if self.checked is not None:
             return self.checked
         asked = self.asked()
@@ -102,8 +97,7 @@ class Run:
     ) -> Generator[Round | Result, None, None]:
         """Execute the run in its ``opened`` folder, from its start or its last checkpoint, and write its files.
 
-        Yields each round after its evaluation, and finally the result. For a finished run, nothing is trained: its
-        stored rounds and result are yielded.
+        Yields each round after its evaluation, and finally the result; a finished run yields the stored ones.
         """
         config, finished = self.entry.config, opened.finished()
         if finished is None:
@@ -149,7 +143,7 @@ class Run:
         yield result
 
     def result(self, federation: Federation, outcome: Outcome) -> Result:
-        """Return the result of the run for its comparison, given the ``outcome`` of its training."""
+        """Return the result of the run, given the ``outcome`` of its training."""
         strategy, label = self.entry.strategy, self.entry.label
         return Result(
             label,
@@ -165,7 +159,7 @@ class Run:
         )
 
     def _enter_importance(self, federation: Federation, outcome: Outcome) -> None:
-        """Add to the traffic ledger what hospitals send for feature importances, as float64 numbers."""
+        """Add to the traffic ledger what hospitals send for feature importances."""
         from raysim.serving import importance
 
         columns, evaluation = len(federation.preprocessing.columns), self.entry.config.evaluation
@@ -189,11 +183,8 @@ class Run:
     def _attacked(
         self, federation: Federation, opened: Opened, session: Session, outcome: Outcome, say: Callable[[str], None]
     ) -> tuple[AttackFigures, tuple[Statement, ...]]:
-        """Return the effect of the simulated attack. With ``adversary.baseline``, the run is compared with a run
-        without attack.
-
-        Also returns the privacy guarantees of the additional runs, including those that began before the command was
-        resumed.
+        """Return the effect of the simulated attack, and the privacy guarantees of additional runs. With
+        ``adversary.baseline``, the run is compared with a run without attack.
         """
         from raysim.engine.attack_figures import attack_figures
 

@@ -1,7 +1,6 @@
-"""The pairs of strategies and models that a comparison can combine, if it crosses them.
+"""The pairs of strategies and models that a comparison can combine.
 
-A pair that cannot be combined is left out, and a remark says so. It is a configuration error if a strategy cannot be
-combined with any of the models, or a model with any of the strategies.
+A pair that cannot be combined is left out, with a remark.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ class Unpaired:
     """A strategy and a model that cannot be combined."""
 
     title: str
-    """The strategy's readable name."""
     learner: str
     """The model's name in tables."""
 
@@ -30,8 +28,8 @@ def going_together(
 ) -> tuple[list[Entry], tuple[Unpaired, ...]]:
     """Return the entries that ``check`` accepts, and the pairs of strategy and model that it rejects.
 
-    ``check`` takes an entry and the configuration key of its strategy, and raises ``ConfigError`` to reject it. This
-    error is raised if a strategy is rejected with every model, or a model with every strategy.
+    ``check`` takes an entry and the configuration key of its strategy, and raises ``ConfigError`` to reject it. Raises
+    this error if a strategy is rejected with every model, or a model with every strategy.
     """
     refused: dict[str, ConfigError] = {}
     strategies = list(dict.fromkeys(entry.strategy_label for entry in entries))
@@ -51,7 +49,7 @@ def going_together(
 
 
 def sentences(left: Sequence[Unpaired]) -> list[str]:
-    """Return a sentence on the pairs of strategy and model that were left out; empty if there are none."""
+    """Return a sentence on the pairs that were left out; empty if there are none."""
     if not left:
         return []
     by_learner: dict[str, list[str]] = {}

@@ -1,7 +1,6 @@
 """Stores records that MLflow has not accepted in the experiment's folder, so that ``raysim resume`` can send them.
 
-The file ``unsent.json`` exists only while there are unsent records. For each run it names the run's folder, whose
-manifest lists the files to send.
+For each run, the file ``unsent.json`` names the run's folder, whose manifest lists the files to send.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from raysim.tracking.stores import NOWHERE
 
 
 def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
-    """Store the records that the MLflow store at ``uri`` did not accept, and return a line for the user.
-
-    Returns None if every record was accepted.
+    """Store the records that the MLflow store at ``uri`` did not accept, and return a line for the user; None if there
+    are none.
     """
     if not recorder.pending:
         (folder / PENDING_MLFLOW).unlink(missing_ok=True)
@@ -38,7 +36,7 @@ def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
 
 
 def send_pending(folder: Path, tracking: TrackingSection) -> str | None:
-    """Send the records stored in ``folder`` to MLflow, and return a line that reports it; None if none were stored.
+    """Send the records stored in ``folder`` to MLflow, and return a line that reports it; None if there are none.
 
     Raises ``ResourceError`` if the MLflow store rejects them again, and ``ConfigError`` for a damaged file.
     """
@@ -73,9 +71,8 @@ def _counted(runs: int) -> str:
 
 
 def _plain(folder: Path, run: PendingRun) -> dict[str, Any]:
-    """Return a run's unsent records as JSON values.
-
-    Its files are given by their folder, relative to ``folder``. A run that failed has no files; its folder is None.
+    """Return a run's unsent records as JSON values, with the run's folder relative to ``folder``, or None if the run
+    failed.
     """
     home = next((path.parent for name, path in run.files.items() if "/" not in name), None)
     tree = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}

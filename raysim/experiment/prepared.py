@@ -93,7 +93,7 @@ class Prepared:
     def comparing(cls, config: Config, out: Path | None, *, again: bool = False) -> Self:
         """Prepare the strategies and seeds that a resolved configuration compares.
 
-        ``out`` is the folder of the comparison; ``again`` resumes the comparison that was stopped there.
+        ``again`` resumes the comparison that was stopped in the folder ``out``.
         """
         seeds = config.seeds or (config.seed,)
         check_folds(config)
@@ -107,8 +107,6 @@ class Prepared:
     def remarks(self) -> list[str]:
         """Return remarks to print before the runs start.
 
-        They report unusual data, default seeds, pairs that were left out, settings without effect, and doubts about
-        robust aggregation and privacy. Each strategy may also have a remark on whether its settings suit the hospitals.
         Strategies with the same remark share a line, which begins with their labels.
         """
         hidden = any(entry.config.hides_sizes for entry in self.entries)
@@ -144,12 +142,11 @@ class Prepared:
 
     @property
     def _first(self) -> Federation:
-        """The federation of the first seed. All seeds have the same hospitals."""
+        """The federation of the first seed."""
         return next(iter(self.federations.values()))
 
     def _rounds(self) -> int:
-        """Return the number of rounds of all runs, including the trials of tuning and the runs that leave
-        hospitals out."""
+        """Return the number of rounds of all runs, including trials and runs that leave hospitals out."""
         tried = sum(plugins.rounds(trial.config) for trial in self._trials) * len(self._trial_seeds)
         seeds, again = len(self.seeds), hosts(self.entries) if self.folds else ()
         once = sum(plugins.rounds(entry.config) for entry in self.entries)
@@ -165,15 +162,14 @@ class Prepared:
         return self._nested(entry, seed).asked()
 
     def _nested(self, entry: Entry, seed: int, *, trial: bool = False) -> Run:
-        """Make the run of one strategy and seed, whose folder is in the comparison's folder."""
+        """Make the run of one strategy and seed."""
         folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
         name, first = f"{entry.label}, seed {seed}", seed == self.seeds[0]
         checked = self._checked.get((entry, seed))
         return Run(entry, seed, self._rows_of(entry, seed).folder, folder, name, True, trial, first, checked)
 
     def _rows_of(self, entry: Entry, seed: int) -> Federation:
-        """Return the data of one strategy and seed. Strategies that prepare the data in the same way share a
-        federation."""
+        """Return the data of one strategy and seed."""
         if plugins.prepared_alike(entry.config, self.config):
             return self.federations[seed]
         if seed not in self._others:
@@ -181,7 +177,7 @@ class Prepared:
         return self._others[seed]
 
     def _data_of(self, run: Run) -> Federation:
-        """Return the data of a run. For a run that leaves out hospitals, the data must already be on disk."""
+        """Return the data of a run."""
         among = (*self.federations.values(), *self._others.values())
         known = (federation for federation in among if federation.folder == run.data)
         return Federation.open(run.data) if run.held else next(known)

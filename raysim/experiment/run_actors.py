@@ -1,6 +1,6 @@
 """Runs that execute concurrently: each actor executes whole runs, as ``--in-process`` does.
 
-The results are the same, bit for bit, as those of consecutive runs. The files differ only in durations.
+The results are the same, bit for bit, as those of consecutive runs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from raysim.experiment.session import ACTOR_START_SECONDS, RESTARTS, InProcess, 
 from raysim.strategies.base import Ids
 
 PATIENCE = 10.0
-"""Seconds that an actor waits until no other process uses a run's folder. An actor that was just stopped may still use
-it."""
+"""Seconds that an actor waits until no other process uses a run's folder."""
 
 GONE_SECONDS = 5.0
 """Largest number of seconds to wait for a killed process to end."""
 
 PAUSE = 0.2
-"""Seconds between two messages that a run sends. A message costs about as much as a round of a small run."""
+"""Seconds between two messages that a run sends."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Ended:
-    """Event: a run has ended successfully, and its files are in its folder."""
+    """Event: a run has ended successfully."""
 
 
 Spared = type[Exception] | tuple[()]
@@ -64,7 +63,7 @@ Event = Begun | Round | str | Failed | Ended
 
 
 class RunActor:
-    """A Ray actor that executes whole runs, one after the other. ``rows [N]`` has each hospital's number of rows."""
+    """A Ray actor that executes whole runs, one after the other. ``rows [N]`` are the hospitals' numbers of rows."""
 
     def __init__(self, folders: Sequence[str], here: str, rows: Ids, resources: ResourcesSection) -> None:
         """Start the actor in the working directory ``here``. The user's modules are imported from ``folders``."""
@@ -74,7 +73,7 @@ class RunActor:
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
 
     def ready(self) -> int:
-        """Return the actor's process id. The call returns only once the process is running."""
+        """Return the actor's process id."""
         return os.getpid()
 
     def play(self, run: Run, again: bool) -> Iterator[list[Event]]:
@@ -121,10 +120,10 @@ class RunActors:
         self._pids = self._wait_until_up(self._actors)
 
     def play(self, runs: Sequence[Run], again: bool, spared: Spared = ()) -> Generator[tuple[int, Event], None, None]:
-        """Execute all runs, in order as actors become free; yield each event with the number of its run.
+        """Execute all runs on the actors, and yield each event with the index of its run.
 
         A run whose actor is lost is resumed in a new actor. After an error whose type is not in ``spared``, no further
-        run begins. Runs before the failed one are completed, and then the error of the first failed run is raised.
+        run begins. Runs before the failed one are completed before its error is raised.
         """
         waiting, at_work = deque(range(len(runs))), dict[Any, _Playing]()
         idle, failed, lost = list(range(len(self._actors))), dict[int, Exception](), [0] * len(runs)
@@ -163,7 +162,7 @@ class RunActors:
                 self.close()
 
     def close(self) -> None:
-        """End the remaining actors. When the method returns, none of them can still write files."""
+        """End the remaining actors; afterwards none of them can still write files."""
         import ray
 
         actors, pids = self._actors, self._pids
@@ -174,7 +173,7 @@ class RunActors:
             _await_end(pid)
 
     def _events(self, at_work: Mapping[Any, _Playing]) -> Iterator[tuple[Any, Event | _Lost]]:
-        """Wait for an event of any run in ``at_work``, then yield all events that have arrived."""
+        """Wait for an event of the runs ``at_work``, then yield all events that have arrived."""
         import ray
 
         first = min(playing.last_event for playing in at_work.values())
@@ -198,7 +197,7 @@ class RunActors:
                 yield stream, _Lost(type(error).__name__)
 
     def _replace(self, place: int, run: str, how: str, times: int) -> str:
-        """Replace the actor at index ``place``, which was lost during a run, by a new one; return a line for the user.
+        """Replace the lost actor at index ``place`` by a new one; return a line for the user.
 
         Raises ``ResourceError`` if the run has lost its actor too many ``times``.
         """
@@ -222,7 +221,7 @@ class RunActors:
 
 @dataclass
 class _Playing:
-    """A run that is being executed: the index of its actor, the run's number, and the time of its last event."""
+    """A run that is being executed."""
 
     place: int
     number: int
@@ -240,7 +239,6 @@ class _Lost:
 
 
 def _await_end(pid: int) -> None:
-    """Wait until a killed process is gone, for at most ``GONE_SECONDS``."""
     end = time.monotonic() + GONE_SECONDS
     with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < end:

@@ -47,8 +47,7 @@ def write_run_page(
 ) -> None:
     """Write the ``report.html`` of a run of ``config``. ``frozen`` is the configuration as stored with the run.
 
-    ``whole`` is the folder of the comparison that the run belongs to, if any. The run's page then leaves out the
-    figures of single hospitals, which are on the comparison's page.
+    ``whole`` is the folder of the run's comparison, if any, whose page has the figures of single hospitals.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
@@ -99,8 +98,7 @@ def attribute_figures(
     titles: Mapping[str, str],
     sketched: Sent,
 ) -> list[svg.Figure]:
-    """Write the performance of ``models`` by kind of hospital, and return its plots; none if hospitals have no
-    attributes.
+    """Write the performance of ``models`` by kind of hospital, and return its plots.
 
     ``overview`` is the table of :func:`raysim.report.tables.comparison`. ``sketched`` is what hospitals sent to
     estimate the covariance between models.
@@ -128,10 +126,7 @@ def files_in(out: Manifest) -> list[tuple[str, str]]:
 
 
 def size_sentences(result: Result) -> dict[str, str]:
-    """Return for each model a sentence on its size slope, which measures how performance depends on hospital size.
-
-    Models whose size slope has no confidence interval are left out.
-    """
+    """Return for each model a sentence on its size slope, which measures how performance depends on hospital size."""
     slopes = {
         model: noise.slope_of(sums, result.outcome.stays(result.federation, model).tolist())
         for model, sums in result.outcome.pairs.items()
@@ -144,8 +139,7 @@ def page_provenance(
 ) -> Provenance:
     """Return how the results of a page were made: data, configuration and ``command``.
 
-    The facts on data are from the first seed; the page names this seed if the data of other seeds differ. Numbers of
-    rows and notes on the data are omitted unless ``counted``.
+    The facts on data are from the first seed. Numbers of rows and notes on the data are omitted unless ``counted``.
     """
     data, (first, federation) = frozen["data"], next(iter(federations.items()))
     one = len({federation.fingerprint for federation in federations.values()}) == 1
@@ -166,8 +160,7 @@ def page_provenance(
 
 
 def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the notes on the data. Under a privacy guarantee, only the notes on split and preprocessing, which reveal
-    no rows."""
+    """Return the notes on the data; under a privacy guarantee, only those that reveal no rows."""
     return federation.notes if frozen.get("privacy") is None else federation.notes[-2:]
 
 

@@ -1,8 +1,6 @@
 """Decides whether runs are split over all actors one after the other, or execute concurrently, one per actor.
 
-A round that is split over all actors waits for the slowest actor and for Ray, and all actors are idle while a run's
-files are written. For small runs this costs more than their training. Results are the same, bit for bit, with both
-placements.
+Results are the same, bit for bit. For small runs, waiting for the slowest actor costs more than training.
 """
 
 from __future__ import annotations
@@ -15,29 +13,24 @@ from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import ResourceError
 
 SMALL_CELLS = 2**27
-"""Largest number of feature values (rows times features) of a federation whose runs count as small. One pass over so
-many values takes a tenth of a second."""
+"""Largest number of feature values (rows times features) of a federation whose runs count as small."""
 
 SMALL_MODELS = 2**25
-"""Largest number of parameters, added up over all hospitals' models, of a run that counts as small."""
+"""Largest number of parameters of all hospitals' models in a run that counts as small."""
 
 SMALL_PRODUCTS = 2**32
-"""Largest product of rows and parameters, summed over all rounds, that one process trains in a few seconds.
-
-This holds for models without convolutions.
-"""
+"""Largest product of rows and parameters, summed over all rounds, that one process trains in a few seconds."""
 
 PROCESS_BYTES = 400_000_000
 """Resident memory in bytes of an actor that has executed a run of a few rows."""
 
 MODEL_COPIES = 8
-"""Number of copies of all hospitals' models that a run may hold at a time, for instance in training and in a
-checkpoint."""
+"""Number of copies of all hospitals' models that a run may hold at a time."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """The amount of work in an experiment: its number of runs, and the size of its data and of its models."""
+    """The amount of work in an experiment."""
 
     runs: int
     cells: int
@@ -52,16 +45,15 @@ class Load:
 
     @property
     def memory(self) -> int:
-        """The approximate number of bytes that an actor needs for a run, if it copies all rows."""
+        """The approximate number of bytes that an actor needs for a run."""
         return PROCESS_BYTES + 8 * (self.cells + MODEL_COPIES * self.parameters)
 
 
 def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> int:
     """Return how many runs execute concurrently. ``nodes`` are the live nodes; the first is this node.
 
-    The result 1 means that runs are executed one after the other, each split over all actors. Raises ``ResourceError``
-    if this node has too few cores for the configured number, or if concurrent runs would need GPUs or actors with
-    different resources.
+    With 1, runs are executed one after the other, each split over all actors. Raises ``ResourceError`` if this node has
+    too few cores for the configured number, or if concurrent runs would need GPUs or actors with different resources.
     """
     asked, here = resources.runs_at_once, nodes[0]
     share = resources.cpus_per_actor or 1.0
@@ -97,8 +89,7 @@ def fits_here(resources: ResourcesSection, load: Load, products: float) -> bool:
 
 
 def _anywhere(resources: ResourcesSection) -> bool:
-    """Return whether runs may execute in any process of this machine: none needs a GPU, special actors or shipped
-    data."""
+    """Return whether runs may execute in any process of this machine: none needs a GPU or special actors."""
     return (
         resources.device != "cuda"
         and not (resources.gpus_per_actor or resources.per_hospital or resources.autoscale)

@@ -52,10 +52,10 @@ class Experiment(Prepared):
         conclude: Conclude | None = None,
         kind: Literal["compare", "curve"] = "compare",
     ) -> list[Result]:
-        """Execute all runs. Each run's files are written, and recorded in MLflow, when the run ends.
+        """Execute all runs.
 
-        If ``conclude`` is given, the runs belong to a comparison or curve, as ``kind`` says, and ``begin`` may add
-        files to its folder. If a stopped experiment is resumed, its finished runs are not repeated.
+        If ``conclude`` is given, the runs belong to a comparison or curve, as ``kind`` says. A resumed experiment does
+        not repeat its finished runs.
         """
         services = RunServices(self.config, self._first, self.folder, console)
         try:
@@ -136,7 +136,8 @@ class Experiment(Prepared):
         self, services: RunServices, out: Manifest, parent: Record
     ) -> tuple[list[Path], list[tuning.TrialResult]]:
         """Execute the trials of tuning, and give each strategy its best values; return the trials' folders and
-        results."""
+        results.
+        """
         if self._tune is None or not self._trials:
             return [], []
         trials = [(trial, seed) for trial in self._trials for seed in self._trial_seeds]
@@ -160,7 +161,7 @@ class Experiment(Prepared):
     def _play_left_out(
         self, services: RunServices, whole: Opened, parent: Record, results: Sequence[Result]
     ) -> list[Judged]:
-        """Train every strategy again with every seed, each time without the hospitals of one fold; return their
+        """Train every strategy with every seed again, each time without the hospitals of one fold. Return the
         evaluations."""
         if not self.folds:
             return []
@@ -176,7 +177,7 @@ class Experiment(Prepared):
     ) -> Iterator[tuple[Run, Result | Exception]]:
         """Execute runs of a comparison; yield each, in order, with its result.
 
-        If an error has a type in ``spared``, the run is yielded with the error. Other errors are raised.
+        A run is yielded with its error if the error's type is in ``spared``.
         """
         if services.actors is not None:
             listeners = [Listener(services, run, partial(self._data_of, run), parent) for run in runs]

@@ -1,7 +1,7 @@
 """Existing scores of the rows, such as APACHE IV, as references of a comparison.
 
-A score is not trained, so its results with different seeds differ only by their test rows. If a model is compared with
-a score, rows without a value of the score are excluded for both.
+A score is not trained, so that its results differ over seeds only by the test rows. Rows without a value of a score are
+excluded if a model is compared with it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, pl
 from raysim.statistics.discrimination.sketches import sketches
 
 MODEL = "score"
-"""The name under which an existing score stands in the place of a model, in the column ``model`` of tables."""
+"""The name of existing scores in the column ``model`` of tables."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The results of existing scores, such as APACHE, in a comparison. Scores are columns of the data."""
+    """The results of existing scores, such as APACHE, in a comparison."""
 
     results: Sequence[Result]
     """One result per score and seed, on the test rows that have a value."""
@@ -62,7 +62,7 @@ def asked(config: Config) -> Config:
 
 
 def unread(config: Config, command: str) -> list[str]:
-    """Return a remark that ``command`` does not evaluate the scores; empty if the data have none."""
+    """Return a remark that ``command`` does not evaluate the scores; empty if the data have no scores."""
     if not config.data.scores:
         return []
     named = listed([f"'{name}'" for name in config.data.scores])
@@ -80,7 +80,7 @@ def check(federation: Federation, labels: Collection[str]) -> None:
 
 
 def is_probability(federation: Federation, name: str) -> bool:
-    """Return whether a score is a probability: all its values are between 0 and 1. Other scores only rank patients."""
+    """Return whether a score is a probability: all its values are between 0 and 1."""
     values = federation.scores[name]
     known = values[np.isfinite(values)]
     if not len(known):
@@ -101,7 +101,7 @@ def margins_of(values: NDArray[np.float64], probability: bool) -> NDArray[np.flo
 def entered(results: Sequence[Result], section: EvaluationSection, folder: Path, scratch: Path) -> Scores:
     """Evaluate the existing scores for the comparison in ``folder``.
 
-    The evaluated rows are written to ``scratch``, which must exist as long as the returned scores.
+    The evaluated rows are written to ``scratch``, which must exist as long as the result.
     """
     federations = {result.seed: result.federation for result in results}
     names = tuple(results[0].federation.scores)
@@ -155,7 +155,7 @@ def _other_models(results: Sequence[Result], part: Federation, rows: NDArray[np.
 
 
 def lines(scores: Scores) -> list[str]:
-    """Return sentences for the page: the names of the existing scores, and which of them lack values."""
+    """Return sentences for the page on the existing scores."""
     names = list(dict.fromkeys(result.label for result in scores.results))
     if not names:
         return []

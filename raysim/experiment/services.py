@@ -20,22 +20,20 @@ from raysim.storage import resume
 from raysim.tracking.recording import Recorder
 
 STARTING = "starting Ray"
-"""The name of the progress phase in which hospital actors start."""
 
 
 class RunServices:
     """The services that the runs of an experiment share while they execute."""
 
     session: Session
-    """The session that executes the runs one after the other."""
     actors: RunActors | None = None
-    """The actors that execute runs in place of ``session``; None if the runs are not executed concurrently."""
+    """The actors that execute runs concurrently; None if ``session`` executes them one after the other."""
     recorder: Recorder
     display: RunProgress
     mlflow_warning: str | None = None
 
     def __init__(self, config: Config, federation: Federation, folder: Path, console: Console) -> None:
-        """Store the arguments. ``federation`` may be any seed's federation: all seeds have the same hospitals."""
+        """Store the arguments."""
         self._config = config
         self._federation = federation
         self._folder = folder
@@ -45,7 +43,7 @@ class RunServices:
     def ready(self, in_process: bool, verbose: bool, load: Load, rounds: int, remarks: Sequence[str]) -> Iterator[None]:
         """Start MLflow, the hospitals and the display. All runs together have ``rounds`` rounds.
 
-        The ``load`` decides whether runs execute concurrently. ``remarks`` are printed when the hospitals are ready.
+        ``remarks`` are printed when the hospitals are ready.
         """
         config = self._config
         with contextlib.ExitStack() as standing:

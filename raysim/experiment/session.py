@@ -1,4 +1,4 @@
-"""The place of a job: Ray (started here, or the cluster that ``RAY_ADDRESS`` names) or this process."""
+"""Where jobs run: on Ray (started here, or the cluster at ``RAY_ADDRESS``) or in this process."""
 
 from __future__ import annotations
 
@@ -36,12 +36,11 @@ RESTART_SECONDS = 60.0
 """Seconds that a restart may take before Ray itself is considered lost."""
 
 SILENCE = 3.0
-"""A coordinator is considered lost if it sends no message for this many times the sum of ``resources.timeout`` and
-:data:`RESTART_SECONDS`."""
+"""A coordinator is lost if it is silent for this many times ``resources.timeout`` plus :data:`RESTART_SECONDS`."""
 
 
 def longest_silence(resources: ResourcesSection) -> float:
-    """Return after how many seconds without a message a process that coordinates rounds is considered lost."""
+    """Return after how many seconds without a message a coordinator is considered lost."""
     return SILENCE * (resources.timeout + RESTART_SECONDS)
 
 
@@ -53,18 +52,17 @@ class Session(Protocol):
     """Running hospitals and a coordinator, which can execute jobs one after the other."""
 
     where: str
-    """A short text that says where the job is executed, such as ``2 actors, 104 hospitals each``."""
+    """Where the job is executed, such as ``2 actors, 104 hospitals each``."""
     warning: str | None
     dashboard: str | None
-    """The address of Ray's dashboard; None if there is no dashboard."""
+    """The address of Ray's dashboard."""
     pool: Pool
     """The running hospitals, for callers that coordinate rounds themselves."""
 
     def run(
         self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent
     ) -> Iterator[Event]:
-        """Execute a job; see :meth:`JobRun.events`. ``say`` receives a line when the coordinator's process is lost,
-        and when a new process resumes the job."""
+        """Execute a job; see :meth:`JobRun.events`. ``say`` receives lines on lost coordinators."""
 
 
 @contextlib.contextmanager
@@ -76,7 +74,7 @@ def open_session(
     verbose: bool,
     names: Sequence[str] = (),
 ) -> Iterator[Session]:
-    """Start the hospitals and yield a session for jobs. On exit, everything started here is shut down.
+    """Start the hospitals and yield a session for jobs.
 
     - ``rows [N]``: each hospital's number of rows.
     - ``names``: the names of the hospitals, to which ``resources.per_hospital`` refers.
@@ -100,7 +98,7 @@ def open_session(
 
 
 class InProcess:
-    """A session that computes everything in this process and starts no further process or thread."""
+    """A session that computes everything in this process without further processes."""
 
     dashboard: str | None = None
 
@@ -180,7 +178,7 @@ class OnRay:
                 say(f"the coordinator was lost ({lost}); a new coordinator resumes from {where}")
 
     def _events(self, job: Job, since: RunState | None, every: Every) -> Iterator[Event]:
-        """Yield the coordinator's events. Raises :class:`_Lost` if its process has died or no longer reports."""
+        """Yield the coordinator's events. Raises :class:`_Lost` if it has died or is silent."""
         import ray
 
         stream = self.coordinator.run.options(num_returns="streaming").remote(job, since, every)
@@ -198,7 +196,7 @@ class OnRay:
             yield from events
 
     def end(self) -> None:
-        """End the actors, which do not end by themselves while a reference to them exists."""
+        """End the actors."""
         import ray
 
         for actor in (*self.actors, self.coordinator) if self.actors else ():
@@ -237,7 +235,7 @@ def place_live(
 ) -> tuple[Placement, tuple[Node, ...]]:
     """Return the placement of hospitals on actors and nodes, and the nodes that it uses.
 
-    ``rows [N]`` has each hospital's number of rows. If the actors do not fit on the ``live`` nodes, the nodes that the
+    ``rows [N]`` are the hospitals' numbers of rows. If the actors do not fit on the ``live`` nodes, the nodes that the
     autoscaler may start (``resources.autoscale``) are used as well.
     """
     try:

@@ -13,8 +13,7 @@ from raysim.storage.results import traffic
 from raysim.storage.run_tables import hospitals_table, judged_rows, split_table
 
 DIFFERENCES = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
-"""The columns of :func:`tables.differences`, and the suffix of each in ``comparison.csv`` after the metric's name. For
-AUROC, ``mean`` becomes ``auroc_difference``."""
+"""The columns of :func:`tables.differences`, and the suffix of each in ``comparison.csv`` after the metric's name."""
 
 
 def per_seed(results: Sequence[Result]) -> pd.DataFrame:
@@ -60,7 +59,6 @@ def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
 
 
 def _learner(result: Result) -> dict[str, str]:
-    """Return the column ``learner`` with the name of the model's family; empty if the family is unknown."""
     return {"learner": result.learner} if result.learner else {}
 
 
@@ -103,12 +101,11 @@ def stacked(
 def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: bool = False) -> pd.DataFrame:
     """Make ``comparison.csv``, with one row per strategy and model.
 
-    ``frame`` is the result of :func:`per_seed`; ``differences`` is the result of :func:`tables.differences`. A metric's
-    column is its mean over seeds, and ``<metric>_std`` is the standard deviation over seeds (ddof 1).
-    ``<metric>_difference`` (and ``<metric>_difference_std``) is the paired difference from the reference strategy.
-    ``<metric>_low`` and ``<metric>_high`` are the limits of the 95 % interval of this difference. If seeds are
-    ``folds`` of a cross-validation, ``<metric>_margin`` is half the width of the 95 % interval of the metric's mean
-    over folds.
+    ``frame`` is the result of :func:`per_seed`, ``differences`` that of :func:`tables.differences`. A metric's column
+    is its mean over seeds, and ``<metric>_std`` is the standard deviation over seeds (ddof 1). ``<metric>_difference``
+    (and ``<metric>_difference_std``) is the paired difference from the reference strategy. ``<metric>_low`` and
+    ``<metric>_high`` are the limits of the 95 % interval of this difference. If seeds are ``folds`` of a
+    cross-validation, ``<metric>_margin`` is half the width of the 95 % interval of the metric's mean over folds.
     """
     table = tables.comparison(frame)
     others = frame.columns.difference([*table.columns, "seed", "yardstick"], sort=False)
@@ -126,5 +123,5 @@ def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: b
 
 
 def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
-    """Give the columns of the evaluated ``part`` the names of test columns, which plots and intervals expect."""
+    """Give the columns of the evaluated ``part`` the names of test columns, which plots expect."""
     return hospitals.rename(columns={"n_total": "stays", f"n_{part}": "n_test", f"events_{part}": "events_test"})

@@ -1,11 +1,9 @@
 """Tuning before a comparison: every strategy is tried with the same settings, and evaluated on validation rows.
 
-The comparison is therefore between methods and not between learning rates, and each method has the same number of
-trials. A trial trains a strategy with one setting and with each of ``tune.seeds``. Its score is the log loss (for
-numeric labels the absolute error) of the headline model, averaged over the validation rows of all hospitals, and then
-over seeds. The trial with the lowest score is chosen; of equal trials, the first in the order of the configured values.
-A trial that diverges is never chosen. With ``tune.per: comparison``, all strategies use the same values: those with the
-lowest sum of scores over strategies.
+A trial trains a strategy with one setting and with each of ``tune.seeds``. Its score is the headline model's mean log
+loss (for numeric labels, absolute error) over validation rows and seeds. The trial with the lowest score is chosen,
+never one that diverges. With ``tune.per: comparison``, all strategies use the same values: those with the lowest sum of
+scores over strategies.
 """
 
 from __future__ import annotations
@@ -45,11 +43,10 @@ class GridPoint:
     """One combination of values from the tuning grid, for one strategy."""
 
     strategy: str
-    """The strategy's label."""
     values: Mapping[str, Any]
     """The value of each tuned key, by dotted key."""
     config: Config
-    """The configuration of the trial's runs. Its label names the tuned values."""
+    """The configuration of the trial's runs."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +55,12 @@ class TrialResult:
 
     trial: GridPoint
     figure: float
-    """The trial's loss on validation rows: log loss, or mean absolute error for numeric labels. Infinite if it is
-    undefined, for instance because training diverged."""
+    """The trial's loss on validation rows: log loss, or mean absolute error for numeric labels; infinite if undefined.
+    """
     bytes_down: int = 0
     bytes_up: int = 0
     privacy: Statement | None = None
-    """The trial's privacy guarantee, which the comparison adds to its own; None without one."""
+    """The trial's privacy guarantee; None without one."""
 
 
 def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
@@ -102,7 +99,7 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def check(federation: Federation) -> None:
-    """Raise ``ConfigError`` if no hospital has validation rows, on which trials are evaluated."""
+    """Raise ``ConfigError`` if no hospital has validation rows."""
     if not federation.sizes("validation").any():
         raise ConfigError(
             "tune: no hospital has validation rows, on which trials are judged; give data.split.validation a share, "
@@ -113,8 +110,7 @@ def check(federation: Federation) -> None:
 def figure(outcome: Outcome, federation: Federation) -> float:
     """Return the loss of a trial with one seed on validation rows; infinite if it is undefined.
 
-    The loss is the log loss, or the mean absolute error for numeric labels. Hospitals whose model was not trained are
-    left out.
+    Hospitals whose model was not trained are left out.
     """
     name, model = "log_loss" if federation.classes else "mae", list(outcome.figures)[-1]
     columns = dict(zip(federation.task.figures, outcome.figures[model].T, strict=True))
@@ -130,9 +126,8 @@ def figure(outcome: Outcome, federation: Federation) -> float:
 def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
     """Make ``tuning.csv``, with one row per trial.
 
-    Columns include ``validation`` (mean validation loss over seeds), ``validation_std``, the bytes that the trial's
-    runs exchanged, and ``chosen``, whether the strategy uses the trial's values. Raises ``ConfigError`` if
-    nothing can be chosen because trials diverged.
+    ``validation`` is the mean validation loss over seeds; ``chosen`` says whether the strategy uses the trial's values.
+    Raises ``ConfigError`` if nothing can be chosen because trials diverged.
     """
     by_trial: dict[tuple[str, str], list[TrialResult]] = {}
     for one in tried:
@@ -210,7 +205,7 @@ def sentence(tried: pd.DataFrame) -> str:
 def at_the_edge(tried: pd.DataFrame) -> str:
     """Return a caution on chosen values that are the smallest or largest tried; empty if there are none.
 
-    Better values may lie beyond the grid. ``tried`` is the result of :func:`table`.
+    ``tried`` is the result of :func:`table`.
     """
     parts = []
     for name in _keys(tried):
@@ -225,7 +220,7 @@ def edges(name: str, tried: Sequence[Any]) -> list[float]:
     """Return the smallest and the largest of the ``tried`` values. ``name`` is the dotted key.
 
     Empty unless the values are numbers and at least two of them differ. A value that is the smallest or largest
-    allowed, such as one epoch, is left out, because no value beyond it can be tried.
+    allowed, such as one epoch, is left out.
 
     >>> edges("training.local_epochs", [4, 1, 8]), edges("training.local_epochs", [4]), edges("model.hidden", [[8], 8])
     ([8], [], [])
@@ -237,8 +232,7 @@ def edges(name: str, tried: Sequence[Any]) -> list[float]:
 
 
 def is_bound(name: str, value: float) -> bool:
-    """Return whether ``value`` is the smallest or the largest value that the key ``name`` allows. Always true for the
-    value zero.
+    """Return whether ``value`` is the smallest or the largest value that the key ``name`` allows. True for zero.
 
     >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
     (True, False, True)
@@ -250,12 +244,10 @@ def is_bound(name: str, value: float) -> bool:
 
 
 def _keys(tried: pd.DataFrame) -> list[str]:
-    """Return the columns whose names are dotted keys."""
     return [str(name) for name in tried.columns if str(name).partition(".")[0] in SECTIONS]
 
 
 def _short(key: str) -> str:
-    """Return a dotted key without its section, such as ``mu`` for ``strategy.mu``."""
     return key.partition(".")[2]
 
 

@@ -1,7 +1,7 @@
 """Fixed bins of scores, for counts that carry noise.
 
 The bins are fixed in advance, so that they reveal nothing about rows. Margins (log odds of the event) from ``-WIDEST``
-to ``WIDEST`` are divided into ``BINS`` bins of equal width. Margins beyond these limits are in the outermost bins.
+to ``WIDEST`` are divided into ``BINS`` bins of equal width.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from raysim.core.arrays import Floats
 
 BINS, WIDEST = 128, 8.0
-"""The number of bins; and the largest absolute margin that they cover, beyond which a margin is counted in the
-outermost bin."""
+"""The number of bins, and the largest absolute margin that they cover."""
 
 
 CENTRES: Floats = (np.arange(BINS, dtype=np.float64) + 0.5) * (2.0 * WIDEST / BINS) - WIDEST
@@ -27,8 +26,8 @@ def bins_of(margins: ArrayLike) -> NDArray[np.int64]:
 
 
 def one_of_each_bin(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Return a matrix ``[n, 2 * BINS]`` that has a single 1 in each row. The column of the 1 follows from the class
-    ``y`` and the bin of the margin. The columns of class 0 are first.
+    """Return a matrix ``[n, 2 * BINS]`` with a single 1 in each row, in the column of its class ``y`` and the bin of
+    its margin. The columns of class 0 are first.
     """
     labels = np.asarray(y, dtype=np.int64)
     ones = np.zeros((len(labels), 2 * BINS))

@@ -49,14 +49,14 @@ class BinaryCounts:
 
     @cached_property
     def below(self) -> Floats:
-        """For each hospital and bin, the number of rows without the event in lower bins, plus half of those in the bin,
-        ``[S, BINS]``.
+        """Rows without the event in lower bins, plus half of those in the same bin, for each hospital and bin, ``[S,
+        BINS]``.
         """
         return np.cumsum(self.negatives, axis=1) - 0.5 * self.negatives
 
     @cached_property
     def precision(self) -> Floats:
-        """The average precision of each hospital times its number of events, ``[S]``."""
+        """Each hospital's average precision times its number of events, ``[S]``."""
         return precision(self.negatives, self.positives)
 
     @cached_property
@@ -66,27 +66,27 @@ class BinaryCounts:
 
     @cached_property
     def squared_error(self) -> Floats:
-        """The sum over each hospital's rows of the squared distance of the predicted risk from the outcome, ``[S]``."""
+        """The sum of squared differences of predicted risk and outcome over each hospital's rows, ``[S]``."""
         p = 1.0 / (1.0 + np.exp(-CENTRES))
         return self.positives @ (1.0 - p) ** 2 + self.negatives @ p**2
 
     def called(self, counts: Floats) -> Floats:
-        """Return how many rows of one class have a predicted risk above one half at each hospital, ``[S]``; ``counts
-        [S, BINS]`` are the numbers of this class's rows in each bin.
+        """Return how many rows have a predicted risk above one half at each hospital, ``[S]``. ``counts [S, BINS]`` are
+        the rows of one class in each bin.
         """
         return np.asarray(counts[:, CENTRES > 0].sum(axis=1))
 
     def not_called(self, counts: Floats) -> Floats:
-        """Return how many rows of one class have a predicted risk of at most one half at each hospital, ``[S]``;
-        ``counts [S, BINS]`` are the numbers of this class's rows in each bin.
+        """Return how many rows have a predicted risk of at most one half at each hospital, ``[S]``; ``counts`` as for
+        :meth:`called`.
         """
         return np.asarray(counts[:, CENTRES <= 0].sum(axis=1))
 
 
 @dataclass(eq=False)
 class ClassCounts:
-    """Counts of rows in ``BINS`` fixed bins of the score, and of rows classified correctly and wrongly, at each of
-    ``S`` hospitals, for a label of ``C`` classes.
+    """Counts of rows in fixed bins of the score, and of correctly and wrongly classified rows, for a label of ``C``
+    classes.
     """
 
     others: Floats
@@ -94,17 +94,18 @@ class ClassCounts:
     positives: Floats
     """Number of rows of a class, in each bin of the score for this class, ``[S, C, BINS]``."""
     calls: Floats
-    """Number of rows of each class that are classified wrongly (index 0 of the last axis) and correctly (1), ``[S, C,
-    2]``."""
+    """Number of rows of each class that are classified wrongly (index 0) and correctly (1), ``[S, C, 2]``.
+
+    """
     largest_loss: ClassVar[float] = float(SOFTPLUS[0])
-    """The largest log loss that a row can have: its true class has a margin in the middle of the lowest bin."""
+    """The largest log loss that a row can have."""
     largest_error: ClassVar[float] = 2.0
-    """The largest sum over classes of squared errors that a row can have."""
+    """The largest sum over classes of squared errors of a row."""
 
     @cached_property
     def n(self) -> Floats:
-        """The number of rows at each hospital, ``[S]``. It is computed from ``calls``, the counts of correctly and
-        wrongly classified rows, because the total of the bins would have the noise of all bins.
+        """The number of rows at each hospital, ``[S]``. It is computed from ``calls``, because the bins would add the
+        noise of all bins.
         """
         return np.asarray(self.calls.sum(axis=(1, 2)))
 
@@ -120,38 +121,36 @@ class ClassCounts:
 
     @cached_property
     def rest(self) -> Floats:
-        """For each hospital and class, the number of rows of all other classes, ``[S, C]``."""
+        """The number of rows of all other classes, for each hospital and class, ``[S, C]``."""
         return self.n[:, None] - self.of_class
 
     @cached_property
     def pairs(self) -> Floats:
-        """For each hospital and class, the number of pairs of a row of the class and a row of another class, ``[S,
+        """The number of pairs of a row of the class and a row of another class, for each hospital and class, ``[S,
         C]``.
         """
         return self.of_class * self.rest
 
     @cached_property
     def ranked(self) -> NDArray[np.bool_]:
-        """For each hospital and class, whether the noisy counts of the class's rows and of all other rows are both at
-        least one half, ``[S, C]``.
-        """
+        """Whether the noisy counts of the class's rows and of all other rows are both at least one half, ``[S, C]``."""
         return np.minimum(self.of_class, self.rest) >= 0.5
 
     @cached_property
     def present(self) -> NDArray[np.bool_]:
-        """For each hospital and class, whether the noisy count of the class's rows is at least one half, ``[S, C]``."""
+        """Whether the noisy count of the class's rows is at least one half, ``[S, C]``."""
         return self.of_class >= 0.5
 
     @cached_property
     def midranks(self) -> Floats:
-        """For each hospital, class and bin, the number of rows of other classes in lower bins, plus half of those in
-        the bin, ``[S, C, BINS]``. Half of all rows of other classes is subtracted.
+        """The number of other classes' rows in lower bins, plus half of those in the same bin, minus half of all of
+        them, ``[S, C, BINS]``.
         """
         return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
 
     @cached_property
     def precision(self) -> Floats:
-        """For each hospital and class, the average precision times the number of rows of the class, ``[S, C]``."""
+        """The average precision of each class times its number of rows, for each hospital, ``[S, C]``."""
         shape = (self.of_class.size, BINS)
         return precision(self.others.reshape(shape), self.positives.reshape(shape)).reshape(self.of_class.shape)
 
@@ -167,8 +166,8 @@ class ClassCounts:
         return np.asarray((self.positives @ (1.0 - p) ** 2 + self.others @ p**2).sum(axis=1))
 
     def mean(self, values: Floats, counted: NDArray[np.bool_]) -> Floats:
-        """Clip ``values [S, C]`` to between 0 and 1, and return each hospital's mean over the classes that are marked
-        in ``counted [S, C]``; NaN if no class is.
+        """Clip ``values [S, C]`` to between 0 and 1, and return each hospital's mean over the classes for which
+        ``counted [S, C]`` is true; NaN if there is none.
         """
         within = np.where(counted, np.clip(values, 0.0, 1.0), 0.0)
         return np.asarray(within.sum(axis=1) / counted.sum(axis=1))
@@ -176,9 +175,7 @@ class ClassCounts:
 
 @dataclass(eq=False)
 class ErrorSums:
-    """Sums of errors and of labels over the rows of each of ``S`` hospitals, ``[S]`` each;
-    :class:`raysim.metrics.summed.Errors` defines them.
-    """
+    """Sums of errors and labels over the rows of each of ``S`` hospitals; see :class:`raysim.metrics.summed.Errors`."""
 
     width: float
     """The width of the label's declared range."""
@@ -191,7 +188,7 @@ class ErrorSums:
 
     @property
     def spread(self) -> Floats:
-        """The sum of squared distances of each hospital's labels from their mean, ``[S]``. Labels are scaled so that
+        """The sum of squared distances of each hospital's labels from their mean, ``[S]``, with labels scaled so that
         their declared range is -1 to 1.
         """
         return self.places - self.place * self.place / self.count
@@ -200,8 +197,7 @@ class ErrorSums:
 def precision(negatives: Floats, positives: Floats) -> Floats:
     """Return the average precision times the number of events of each of ``S`` hospitals, ``[S]``.
 
-    This is the sum over bins of the precision times the number of events in the bin. A bin's precision is computed from
-    the rows in it and in bins of higher scores.
+    The precision of a bin is computed from its rows and those of higher bins.
     """
     hits = np.cumsum(positives[:, ::-1], axis=1)
     predicted = hits + np.cumsum(negatives[:, ::-1], axis=1)

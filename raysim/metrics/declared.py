@@ -1,9 +1,8 @@
-"""The figures of a hospital. Each is declared once, with its meaning, its computation, and the case in which it is
-undefined.
+"""The metrics of a model at one hospital: meaning, computation, and when each is undefined.
 
-The columns of ``hospitals.csv``, means over hospitals, comparisons of patient groups, curves and figures under
-differential privacy are all derived from these declarations. Another package can add a figure by an entry point of the
-group ``raysim.figures`` that names a :class:`ScoreFigure` or an :class:`ErrorFigure`. Definitions: ``docs/metrics.md``.
+Tables, means over hospitals, comparisons of patient groups, curves and metrics with noise are derived from these
+declarations. Another package can add a metric by an entry point of the group ``raysim.figures`` that names a
+:class:`ScoreFigure` or an :class:`ErrorFigure`. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -25,33 +24,31 @@ F = TypeVar("F", bound="Figure")
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A performance figure of a model, such as AUROC or mean absolute error, on the evaluated rows of one hospital."""
+    """A performance metric of a model, such as AUROC or mean absolute error, on the evaluated rows of one hospital."""
 
     name: str
-    """Name of the metric, and of its column in tables."""
+    """Name of the metric and of its column."""
     unit: str
-    """Title of the metric's axis in plots. A unit of measurement follows after a comma."""
+    """Title of the axis in plots, with a unit after a comma."""
     meaning: str
-    """Meaning of the metric's value at one hospital, in one line."""
+    """Meaning of the value at one hospital, in one line."""
     mean: str
-    """Meaning of the metric's mean over hospitals, in one line."""
+    """Meaning of the mean over hospitals, in one line."""
     larger: bool | None
     """Whether a larger value is better; None if neither direction is better."""
     weighted_by: Literal["rows", "events", "other rows", "rows, squared"] | None = None
-    """The weights with which the mean of the hospitals' values equals the metric over all hospitals' rows together.
+    """The weights with which the mean over hospitals equals the metric over all rows together.
 
-    With ``rows, squared``, the metric over all rows is the root of the mean of the hospitals' squared values, weighted
-    by rows. If ``weighted_by`` is None, the metric over all rows does not follow from the hospitals' values, and is
-    undefined.
+    With ``rows, squared``, the metric over all rows is the root of the mean of squared values, weighted by rows. With
+    None, the metric over all rows is undefined.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreFigure(Figure):
-    """A figure for class labels. Each function returns one value for each of ``S`` hospitals, ``[S]``.
+    """A metric for class labels. Each function returns one value for each of ``S`` hospitals, ``[S]``.
 
-    A figure is undefined if its function is None: for more than two classes (``of_classes``), for noisy counts of two
-    classes (``of_counts``), or for noisy counts of more classes (``of_class_counts``).
+    Where a function is None, the metric is undefined.
     """
 
     of_rows: Callable[[BinaryRows], Floats]
@@ -59,30 +56,25 @@ class ScoreFigure(Figure):
     of_classes: Callable[[ClassRows], Floats] | None = None
     """Computes the metric from the logits and labels of rows, for three classes or more."""
     of_counts: Callable[[BinaryCounts], Floats] | None = None
-    """Computes the metric from noisy numbers of rows in each bin of the score, for two classes."""
+    """Computes the metric from noisy counts of rows in bins of the score, for two classes."""
     of_class_counts: Callable[[ClassCounts], Floats] | None = None
-    """Computes the metric from noisy numbers of rows in each bin of each class's score, for three classes or more."""
+    """Computes the metric from noisy counts of rows in bins of each class's score, for three classes or more."""
     undefined: Literal["without rows", "without events", "with one class"] = "without rows"
-    """The case in which the metric is undefined at a hospital. With three classes or more, it is a mean over the
-    classes that have rows."""
+    """When the metric is undefined at a hospital, for two classes."""
     most: Callable[[BinaryCounts | ClassCounts], float] = lambda counts: 1.0
-    """Returns the largest possible value of a metric that is computed from counts; the smallest is 0. Noisy values are
-    clipped to this range."""
+    """Returns the largest possible value, to which noisy values are clipped; the smallest is 0."""
     gap: bool = False
     """Whether the largest difference of the metric between groups of patients is also reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorFigure(Figure):
-    """A figure for a real-valued label. Each function returns one value for each of ``S`` hospitals, ``[S]``. The
-    figure is undefined for a hospital without rows.
-    """
+    """A metric for a real-valued label. Each function returns one value for each of ``S`` hospitals, ``[S]``."""
 
     of_rows: Callable[[ErrorRows], Floats]
     """Computes the metric from the predictions and labels of rows."""
     of_sums: Callable[[ErrorSums], Floats] | None = None
-    """Computes the metric from noisy sums of errors, clipped to the metric's range. If it is None, the metric is
-    undefined with noise."""
+    """Computes the metric from noisy sums of errors; None if it is undefined with noise."""
 
 
 _SCORES = (
@@ -213,10 +205,9 @@ _OWN: tuple[Figure, ...] = (*_SCORES, *_ERRORS)
 
 
 def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
-    """Return raysim's ``own`` figures of a ``kind``, and then those that other packages register, in the order of the
-    names of their entry points.
+    """Return raysim's ``own`` metrics, then those that other packages register, in the order of entry point names.
 
-    Raises ``ConfigError`` for an entry point that names no figure, and for a figure whose name is already used.
+    Raises ``ConfigError`` for an entry point that names no metric of this ``kind``, and for a name used twice.
     """
     figures = list(own)
     taken = {"n", "events", *(figure.name for figure in _OWN)}
@@ -236,10 +227,10 @@ def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
 
 
 SCORES = _with_registered(_SCORES, ScoreFigure)
-"""The metrics for class labels, including those that other packages have registered."""
+"""The metrics for class labels, including registered ones."""
 
 ERROR_FIGURES = _with_registered(_ERRORS, ErrorFigure)
-"""The metrics for real-valued labels, including those that other packages have registered."""
+"""The metrics for real-valued labels, including registered ones."""
 
 ADDED = tuple(each.name for each in (*SCORES[len(_SCORES) :], *ERROR_FIGURES[len(_ERRORS) :]))
 """Names of the metrics that other packages have registered."""
@@ -271,4 +262,4 @@ OVER_HOSPITALS = {figure.name: figure.mean for figure in DECLARED} | {
     "accuracy_cv": "Standard deviation of accuracy over hospitals, divided by their unweighted mean. Less is better.",
     "pooled_auroc": "AUROC over all rows together, which ranks patients of different hospitals too.",
 }
-"""The meaning of each summary of a model's metrics over all hospitals, by name."""
+"""The meaning of each summary over all hospitals, by name."""

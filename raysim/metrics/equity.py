@@ -1,9 +1,8 @@
-"""Equity of a model between hospitals: figures over hospitals, and differences between strategies.
+"""Equity of a model between hospitals: metrics over hospitals, and differences between strategies.
 
 Sources: site equity is Zhou, CHiP-FL, section 5.1; AD and SDAD, the mean and standard deviation of ``1 - accuracy``,
 are Jimenez-Gutierrez et al., Clust-PSI-PFL. A hospital whose metric is undefined (NaN, because its test rows have one
-class) is left out of all figures. The number of such hospitals is reported; their metric is never treated as 0 or 0.5.
-Definitions: ``docs/metrics.md``.
+class) is left out and counted; its metric is never treated as 0 or 0.5. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -18,20 +17,21 @@ from raysim.core.arrays import Floats
 NAN = float("nan")
 
 BLOCK = 1 << 19
-"""Largest number of entries (hospitals times bootstrap samples) of the matrix computed at a time, 4 MB. It is exceeded
-if :data:`ROWS` samples have more entries."""
+"""Largest number of entries (hospitals times bootstrap samples) of the matrix computed at a time, 4 MB."""
 
 ROWS = 64
-"""Matrices are computed for multiples of this number of bootstrap samples and of hospitals. BLAS works on groups of
-rows and columns; complete groups give the same bits in any block, and additional columns of zeros change no bit."""
+"""Numbers of bootstrap samples and hospitals in a matrix are multiples of this.
+
+BLAS works on groups of rows and columns: complete groups give the same bits in any block, and zero columns change none.
+"""
 
 
 def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
-    """Compute summary figures over ``H`` hospitals of a metric for which larger is better; each argument is ``[H]``.
+    """Summarise a metric for which larger is better over ``H`` hospitals; each argument is ``[H]``.
 
-    ``auroc`` is a hospital's metric, NaN if undefined. ``test_rows`` is the number of rows on which it was measured,
-    and ``stays`` the number of all rows of the hospital (``n_i``). The result has these figures by name, over the ``M``
-    hospitals with test rows and a defined metric:
+    ``auroc`` is a hospital's metric, NaN if undefined; ``test_rows`` the number of rows on which it was measured;
+    ``stays`` the number of all rows of the hospital (``n_i``). The result has by name, over the ``M`` hospitals with
+    test rows and a defined metric:
 
     - ``auroc``: the mean weighted by test rows; ``mean_unweighted``: the unweighted mean;
     - ``worst_decile``: the mean of the ``ceil(M / 10)`` lowest; ``p10``: the 10 % quantile, linearly interpolated;
@@ -42,19 +42,18 @@ def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str
     - ``undefined``: the number of hospitals with test rows and an undefined metric; ``hospitals``: ``M``.
 
     All except ``auroc`` are unweighted. For ``M = 0``, all except ``undefined`` and ``hospitals`` are NaN. For ``M <
-    2``, ``gini``, ``std``, ``size_bias`` and ``size_bias_abs`` are NaN. The last two are NaN also if all hospitals have
-    the same size, or if one has no rows.
+    2``, ``gini``, ``std``, ``size_bias`` and ``size_bias_abs`` are NaN. Both size biases are NaN also if all sizes are
+    equal or one is 0.
     """
     return over_hospitals("auroc", auroc, test_rows, stays, larger=True)
 
 
 def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
-    """Compute the figures of :func:`equity` for a metric for which smaller is better; ``mae [H]`` is the metric of each
-    hospital.
+    """Summarise a metric for which smaller is better, as :func:`equity` does; ``mae [H]`` is each hospital's metric.
 
-    The names are the same, with ``mae`` instead of ``auroc``. Three figures differ. ``worst_decile`` is the mean of the
-    ``ceil(M / 10)`` **highest** of ``M`` hospitals. ``p90``, the 90 % quantile, replaces ``p10``. A **positive**
-    ``size_bias`` means that larger hospitals have larger errors: **smaller hospitals do better**.
+    The names are the same, with ``mae`` for ``auroc``, except that ``p90``, the 90 % quantile, replaces ``p10``.
+    ``worst_decile`` is the mean of the ``ceil(M / 10)`` **highest** of ``M`` hospitals. A **positive** ``size_bias``
+    means that larger hospitals have larger errors: **smaller hospitals do better**.
     """
     return over_hospitals("mae", mae, test_rows, stays, larger=False)
 
@@ -62,7 +61,7 @@ def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict
 def over_hospitals(
     name: str, metric: ArrayLike, test_rows: ArrayLike, stays: ArrayLike, *, larger: bool
 ) -> dict[str, float]:
-    """Compute the figures of :func:`equity` (or, if not ``larger``, of :func:`error_equity`) for any ``metric``.
+    """Summarise any metric as :func:`equity` does or, if not ``larger``, as :func:`error_equity` does.
 
     ``metric [H]`` is each hospital's value, NaN if undefined. The mean weighted by ``test_rows`` has the key ``name``.
     """
@@ -90,16 +89,15 @@ def over_hospitals(
 
 
 def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, float]:
-    """Compute summary figures of accuracy over ``H`` hospitals; both arguments are ``[H]``.
+    """Summarise accuracy over ``H`` hospitals; both arguments are ``[H]``.
 
     - ``accuracy``: the mean, weighted by test rows;
     - ``ad`` and ``sdad``: the mean and the population standard deviation of ``1 - accuracy``, unweighted;
-    - ``accuracy_min``, ``accuracy_max`` and ``accuracy_range``: the least and the greatest accuracy, and their
-      difference;
+    - ``accuracy_min``, ``accuracy_max`` and ``accuracy_range`` (their difference);
     - ``accuracy_cv``: the standard deviation divided by the unweighted mean.
 
-    Hospitals without test rows, or with NaN, are left out. If no hospital is left, all figures are NaN; if one is left,
-    ``sdad``, ``accuracy_range`` and ``accuracy_cv`` are NaN.
+    Hospitals without test rows or with NaN are left out. Without hospitals, all values are NaN; with one, ``sdad``,
+    ``accuracy_range`` and ``accuracy_cv`` are NaN.
     """
     values, rows = (np.asarray(a, dtype=np.float64) for a in (accuracy, test_rows))
     counted = (rows > 0) & np.isfinite(values)
@@ -122,10 +120,8 @@ def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, floa
 
 
 def worst_decile(values: NDArray[Any], *, larger: bool = True) -> Floats:
-    """Return the mean of the ``ceil(M / 10)`` lowest of ``M`` values, over the last axis of ``values [..., M]``; NaN
-    for ``M = 0``.
-
-    ``larger`` says whether larger values are better; if not, the mean is that of the highest values.
+    """Return the mean of the ``ceil(M / 10)`` lowest of ``M`` values (highest if not ``larger``), over the last axis of
+    ``values [..., M]``; NaN for ``M = 0``.
     """
     count = -(-values.shape[-1] // 10)
     if count == 0:
@@ -138,8 +134,6 @@ def worst_decile(values: NDArray[Any], *, larger: bool = True) -> Floats:
 def gini(values: NDArray[Any]) -> float:
     """Return the Gini index ``sum_ij |a_i - a_j| / (2 M^2 mean a)`` of ``values [M]``; NaN for ``M < 2`` and for a mean
     of 0.
-
-    With the values in ascending order ``a_(k)``, ``k`` from 0, the sum over pairs is ``2 sum_k (2 k - M + 1) a_(k)``.
     """
     m = len(values)
     total = float(np.sum(values))
@@ -150,9 +144,7 @@ def gini(values: NDArray[Any]) -> float:
 
 
 def size_slope(values: NDArray[Any], stays: NDArray[Any]) -> float:
-    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``, the logarithm of hospitals' sizes; NaN if
-    all sizes are equal, or if a size is 0.
-    """
+    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN if all sizes are equal or one is 0."""
     if len(values) < 2 or np.ptp(stays) == 0 or np.min(stays) <= 0:
         return NAN
     x = np.log(stays)
@@ -184,8 +176,7 @@ class Difference(NamedTuple):
 
 
 def paired_difference(a: ArrayLike, b: ArrayLike) -> Difference:
-    """Summarise the differences ``a - b`` of two figures over ``S`` seeds. Both arguments are ``[S]`` in the same order
-    of seeds; seeds with a NaN are left out.
+    """Summarise the differences ``a - b`` over ``S`` seeds; ``a`` and ``b`` are ``[S]``. Seeds with a NaN are left out.
 
     ``mean`` is NaN without pairs, and ``std`` with fewer than two pairs.
     """
@@ -205,19 +196,17 @@ def paired_interval(
     draws: int = 2000,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Return the paired bootstrap percentile interval of the difference ``a - b`` of a figure over hospitals.
+    """Return the paired bootstrap percentile interval of the difference ``a - b`` over hospitals.
 
     ``a`` and ``b`` are the metric at the same ``H`` hospitals under two strategies, ``[H]``, or ``[S, H]`` for ``S``
     seeds. If ``figure`` is ``worst_decile``, worst deciles are compared, otherwise means weighted by ``test_rows``,
     which has the shape of ``a``. ``larger`` says whether larger metrics are better.
 
-    Hospitals are sampled with replacement ``draws`` times, with the same sample for ``a``, ``b`` and all seeds. In each
-    sample and seed, the figure of ``b`` is subtracted from that of ``a``, over the sampled hospitals that have test
-    rows and a defined metric under both strategies. The differences are averaged over seeds. A seed in which no
-    hospital qualifies is left out. A sample is left out if, for one of the other seeds, it contains no such hospital.
+    Hospitals are sampled with replacement ``draws`` times, with the same sample for ``a``, ``b`` and all seeds;
+    differences are averaged over seeds. Only hospitals with test rows and a defined metric under both strategies count.
+    A seed without such hospitals is left out. A sample is left out if it has none in one of the other seeds.
 
-    The interval belongs to the mean of :func:`paired_difference`, and shows how much this mean depends on the choice of
-    hospitals. Its limits are NaN for fewer than two hospitals.
+    The limits are NaN for fewer than two hospitals.
     """
     left, right, rows = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (a, b, test_rows))
     counted = (rows > 0) & np.isfinite(left) & np.isfinite(right)
@@ -252,10 +241,7 @@ def paired_interval(
 
 
 def _times(rng: np.random.Generator, draws: int, hospitals: int) -> NDArray[np.int32]:
-    """Return how often each hospital is in each of ``draws`` bootstrap samples, ``[hospitals, draws]``.
-
-    A hospital's entries for all samples are adjacent in memory, so that one sum over hospitals computes all samples.
-    """
+    """Return how often each hospital is in each of ``draws`` bootstrap samples, ``[hospitals, draws]``."""
     places = rng.integers(hospitals, size=(draws, hospitals))
     places *= draws
     places += np.arange(draws)[:, None]
@@ -265,12 +251,10 @@ def _times(rng: np.random.Generator, draws: int, hospitals: int) -> NDArray[np.i
 def _lowest_of_samples(
     values: Floats, columns: NDArray[np.int64], times: NDArray[np.int32], count: NDArray[np.int32]
 ) -> Floats:
-    """Return for each of ``R`` bootstrap samples of hospitals the mean of its lowest values, ``[R]``. ``count [R]``
-    says how many values are averaged.
+    """Return the mean of the ``count [R]`` lowest values in each of ``R`` bootstrap samples of hospitals, ``[R]``.
 
     ``columns`` are the indices of the hospitals that are considered, and ``times[h, r]`` is how often hospital ``h`` is
-    in sample ``r``. Values are sorted once. In a sample, each value is repeated as often as its hospital is in the
-    sample. The lowest ``count`` values of a sample therefore belong to the first few hospitals in this order.
+    in sample ``r``.
     """
     order = columns[np.argsort(values[columns])]
     wide = -(-len(order) // (5 * ROWS)) * ROWS

@@ -16,13 +16,12 @@ from raysim.metrics.segments import Segments
 
 
 class ErrorCounts(NamedTuple):
-    """The histogram of the absolute errors of all rows of ``H`` hospitals, and the size of each hospital's message.
+    """The histogram of the absolute errors of all rows of ``H`` hospitals.
 
     - ``filled [H]``: the number of bins of a hospital's own histogram that have rows; the hospital sends each of these
       bins with its count. A hospital whose RMSE is not finite sends none.
-    - ``bins [B]``: the bins of all hospitals together, ascending. A bin is the first 16 bits of the float32 error
-      (exponent and 7 bits of mantissa), so that it is narrower than 1 % of the error. ``rows [B]``: the number of
-      errors in each bin.
+    - ``bins [B]``: the bins of all hospitals together, ascending. A bin is the first 16 bits of the float32 error, and
+      narrower than 1 % of the error. ``rows [B]``: the number of errors in each bin.
     """
 
     filled: Ints
@@ -36,9 +35,7 @@ class ErrorCounts(NamedTuple):
 
     @property
     def errors(self) -> NDArray[np.float64]:
-        """The absolute errors of the rows of all hospitals in ascending order, each rounded to the middle of its bin;
-        errors below about 1e-40 are 0.
-        """
+        """The absolute errors of all hospitals' rows, ascending, each rounded to the middle of its bin."""
         middle = (self.bins.astype(np.uint32) << np.uint32(16) | np.uint32(0x8000)).view(np.float32)
         return np.repeat(np.where(self.bins == 0, 0.0, middle.astype(np.float64)), self.rows)
 
@@ -63,8 +60,8 @@ def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Er
 
 
 def merged(parts: Iterable[ErrorCounts], order: Ints) -> ErrorCounts:
-    """Combine the error counts from all actors, each of which simulates some of the ``N`` hospitals. ``order [N]`` are
-    the indices that sort the concatenated hospitals of all ``parts``.
+    """Combine the counts of all actors; each simulates some of ``N`` hospitals. ``order [N]`` are the indices that sort
+    the concatenated hospitals.
     """
     each = list(parts)
     total = np.zeros(1 << 16, dtype=np.int64)

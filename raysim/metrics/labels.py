@@ -1,8 +1,4 @@
-"""The kinds of labels: their number types, their figures, and which direction is better.
-
-A federation stores the kind of its label (``Federation.task``). For a finished run, :func:`reporting` derives the kind
-from the column names of the run's tables.
-"""
+"""The kinds of labels: their number types, their metrics, and which direction is better."""
 
 from __future__ import annotations
 
@@ -26,18 +22,17 @@ class TaskKind:
     """A kind of label, for classification or regression, and how models for it are evaluated.
 
     - ``label``: the number type of labels.
-    - ``figures``: the names of the columns that ``measure`` returns for a hospital. They are ``n`` (the number of
-      rows), whole numbers, which ``counts`` lists, and performance figures, which ``declared`` defines.
-    - ``headline``: the main figure, whose equity between hospitals is measured. ``title``: its name in texts.
+    - ``figures``: the names of the columns that ``measure`` returns: ``n`` (the number of rows), other whole numbers
+      (``counts``), and metrics (``declared``).
+    - ``headline``: the main metric, whose equity between hospitals is measured. ``title``: its name in texts.
       ``larger``: whether a larger value is better. ``undefined``: why it may be undefined at a hospital with test rows.
-    - ``beside``: further figures; reports show their means next to the main figure.
+    - ``beside``: further metrics; reports show their means next to the main metric.
     - ``objectives``: a sweep's default objectives, for accuracy and equity, and whether each is maximised or minimised.
-    - ``reference``: for each possible objective, a value that is worse than any realistic one: chance, or an extreme
-      inequality. These values are the reference point of the sweep's hypervolume. Errors have no such values.
+    - ``reference``: for each possible objective, a value that is worse than any realistic one: the reference point of
+      the sweep's hypervolume. Errors have none.
     - ``pooled``: the metrics that are also computed from the rows of all hospitals together.
-    - ``measure(outputs, y, offsets)``: computes the figures of each hospital's rows from a model's outputs.
-      ``summarise(figures [H, ...], stays [H])``: computes the metrics over ``H`` hospitals, by name, from the figures
-      and the number of rows of each hospital.
+    - ``measure(outputs, y, offsets)``: computes each hospital's ``figures`` from a model's outputs. ``summarise(figures
+      [H, ...], stays [H])``: computes the metrics over ``H`` hospitals by name; ``stays`` are their numbers of rows.
     """
 
     name: Literal["classification", "regression"]
@@ -58,16 +53,14 @@ class TaskKind:
 
     @property
     def intervals(self) -> tuple[Headline, Literal["worst_decile"]]:
-        """The two metrics over hospitals for which differences between models are reported with bootstrap intervals:
-        the weighted mean of the headline figure, and its worst decile.
+        """The two metrics over hospitals whose differences have bootstrap intervals: the weighted mean of the headline
+        metric, and its worst decile.
         """
         return self.headline, "worst_decile"
 
     @property
     def worst(self) -> str:
-        """Whether the worst hospitals have the ``lowest`` or the ``highest`` values of the headline figure (AUROC or
-        MAE).
-        """
+        """Whether the worst hospitals have the ``lowest`` or the ``highest`` values of the headline metric."""
         return "lowest" if self.larger else "highest"
 
     def reported(self) -> list[str]:
@@ -76,9 +69,9 @@ class TaskKind:
         return [*names, *self.pooled]
 
     def decimals(self, values: ArrayLike) -> int:
-        """Return the number of decimals with which ``values`` of the headline figure have three significant digits.
+        """Return the number of decimals that gives ``values`` of the headline metric three significant digits.
 
-        It is always 3 for AUROC, which is between 0 and 1. For errors it depends on the largest value.
+        It is always 3 for AUROC; for errors it depends on the largest value.
         """
         if self.larger:
             return 3
@@ -90,8 +83,7 @@ class TaskKind:
 def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
     """Return all metrics over ``H`` hospitals by name, for class labels.
 
-    ``figures [H, len(FIGURES)]`` are each hospital's figures, and ``stays [H]`` the number of all rows of each
-    hospital.
+    ``figures [H, len(FIGURES)]`` are each hospital's metrics, and ``stays [H]`` its number of all rows.
     """
     column = dict(zip(FIGURES, figures.T, strict=True))
     metrics = equity(column["auroc"], column["n"], stays) | accuracy_equity(column["accuracy"], column["n"])
@@ -104,7 +96,7 @@ def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, f
 def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
     """Return all metrics over ``H`` hospitals by name, for a real-valued label.
 
-    ``figures [H, len(ERRORS)]`` are each hospital's figures, and ``stays [H]`` the number of all rows of each hospital.
+    ``figures [H, len(ERRORS)]`` are each hospital's metrics, and ``stays [H]`` its number of all rows.
     """
     column = dict(zip(ERRORS, figures.T, strict=True))
     metrics = error_equity(column["mae"], column["n"], stays)
@@ -163,7 +155,5 @@ KINDS = {kind.name: kind for kind in (CLASSIFICATION, REGRESSION)}
 
 
 def reporting(names: Container[str]) -> TaskKind:
-    """Return the kind of label whose headline figure (AUROC or MAE) is among ``names``, the columns or keys of a run's
-    results.
-    """
+    """Return the kind of label whose headline metric is among ``names``, the columns or keys of a run's results."""
     return REGRESSION if REGRESSION.headline in names else CLASSIFICATION

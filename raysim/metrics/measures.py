@@ -1,10 +1,9 @@
-"""Figures of many hospitals at once, from the logits or predictions of their rows.
+"""Metrics of many hospitals at once, from the logits or predictions of their rows.
 
-Rows of all hospitals are concatenated, and ``offsets`` divides them into segments, one for each hospital. Everything is
-vectorised over segments, so that 200 hospitals take little longer than one. A segment's figures are the same bit for
-bit whatever other segments are in the call: sums are over one segment at a time, and ranks are counted in integers.
+Rows of all hospitals are concatenated, and ``offsets`` divides them into segments, one for each hospital. A segment's
+metrics are the same bit for bit whatever other segments are in the call.
 
-An undefined figure is NaN, never 0 or 0.5. Definitions: ``docs/metrics.md``.
+An undefined metric is NaN, never 0 or 0.5. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from raysim.metrics.segments import Segments, floating, sortable
 
 FIGURES = ("n", "events", *(figure.name for figure in SCORES))
 ERRORS = ("n", *(figure.name for figure in ERROR_FIGURES))
-"""The names of columns at a hospital: numbers of rows, then the metrics. ``FIGURES`` is for class labels, and
-``ERRORS`` for real-valued labels."""
+"""The columns of a hospital, numbers of rows and then metrics: ``FIGURES`` for class labels, ``ERRORS`` for real-valued
+ones.
+"""
 
 RANKS = ("auroc", "auprc")
-"""The metrics that depend only on the order of a hospital's scores, not on their values."""
+"""The metrics that depend only on the order of scores."""
 
 Rows = NDArray[Any]
 
 
 def figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Compute the figures of each of ``S`` segments (hospitals), ``[S, len(FIGURES)]``, for any number of classes.
+    """Compute the metrics of each of ``S`` segments (hospitals), ``[S, len(FIGURES)]``, for any number of classes.
 
-    The number of classes follows from the shape of ``logits``. ``[n]`` and ``[n, 1]`` are margins (log odds of class
-    1). ``[n, 2]`` are two logits, whose difference is the margin: see :func:`binary_figures`. For ``[n, C]`` with three
-    classes or more see :func:`multiclass_figures`.
+    ``logits`` are margins (log odds of class 1) ``[n]`` or ``[n, 1]``, or logits ``[n, 2]`` whose difference is the
+    margin: see :func:`binary_figures`. For ``[n, C]`` with three classes or more see :func:`multiclass_figures`.
     """
     z = np.asarray(logits)
     if z.ndim == 2 and z.shape[1] == 1:
@@ -48,14 +47,12 @@ def figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
 
 
 def binary_figures(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Compute the figures of each of ``S`` segments (hospitals) for two classes, ``[S, len(FIGURES)]``. The columns are
-    named by ``FIGURES``.
+    """Compute the metrics of each of ``S`` segments (hospitals) for two classes, ``[S, len(FIGURES)]``.
 
-    ``margins [n]`` are log odds of class 1 (fastest in float32), and ``y [n]`` is 0 or 1. ``offsets`` is ``[S + 1]``:
-    segment ``s`` has the rows ``offsets[s]:offsets[s + 1]``. ``events`` counts ``y == 1``. A row is classified as
-    positive if its probability is at least one half, that is, if its margin is ``>= 0``.
+    ``margins [n]`` are log odds of class 1, and ``y [n]`` is 0 or 1. ``offsets`` is ``[S + 1]``: segment ``s`` has the
+    rows ``offsets[s]:offsets[s + 1]``. A row is classified as positive if its margin is ``>= 0``.
 
-    Undefined figures are NaN: AUROC with one class only; AUPRC and recall without events; all except ``n`` and
+    Undefined metrics are NaN: AUROC with one class only; AUPRC and recall without events; all except ``n`` and
     ``events`` in a segment that is empty or contains a NaN margin. An infinite margin on the wrong side makes the log
     loss infinite. Raises ``ValueError`` for shapes that do not fit and for labels other than 0 and 1.
     """
@@ -75,7 +72,7 @@ def binary_figures(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floa
 
 
 def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Compute the figures of each of ``S`` segments (hospitals) for ``C`` classes, ``[S, len(FIGURES)]``.
+    """Compute the metrics of each of ``S`` segments (hospitals) for ``C`` classes, ``[S, len(FIGURES)]``.
 
     ``logits`` are ``[n, C]``, ``y [n]`` is in ``0..C-1``, and ``offsets [S + 1]`` are as in :func:`binary_figures`.
 
@@ -83,13 +80,12 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     - The Brier score is the mean over rows of the sum over classes of squared errors; it is between 0 and 2.
     - Accuracy: the predicted class is the one with the largest logit (the first of equal ones).
     - Recall is the unweighted mean over the classes present in the segment.
-    - AUROC and AUPRC are unweighted means of one-versus-rest figures. Rows are ranked by the softmax probability. A
-      class is left out if the segment has no rows of it, or no rows of other classes; if no class is left, AUROC and
-      AUPRC are NaN.
-    - ``events`` is NaN, because there is no event with more than two classes.
+    - AUROC and AUPRC are unweighted means of one-versus-rest values, ranked by the softmax probability. A class without
+      rows, or without rows of other classes, is left out; without classes, the mean is NaN.
+    - ``events`` is NaN.
 
     If several logits of a row are ``inf``, their classes share the probability equally. A NaN logit, or a row of
-    ``-inf`` alone, makes the segment's figures NaN.
+    ``-inf`` alone, makes the segment's metrics NaN.
     """
     z = floating(logits)
     labels = np.asarray(y)
@@ -109,15 +105,14 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
 
 
 def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Compute the figures of each of ``S`` segments (hospitals) for a real-valued label, ``[S, len(ERRORS)]``. The
-    columns are named by ``ERRORS``.
+    """Compute the metrics of each of ``S`` segments (hospitals) for a real-valued label, ``[S, len(ERRORS)]``.
 
     ``predictions [n]`` and ``y [n]`` are in the label's unit, and ``offsets [S + 1]`` are as in :func:`binary_figures`.
     ``mae`` is the mean absolute error, ``rmse`` the root of the mean squared error, and ``bias`` the mean of prediction
     minus label. ``r2`` is ``1 - sum (y - z)^2 / sum (y - mean y)^2`` with predictions ``z`` and the mean label of the
     segment.
 
-    Undefined figures are NaN: ``r2`` if all labels of the segment are equal; all except ``n`` in a segment that is
+    Undefined metrics are NaN: ``r2`` if all labels of the segment are equal; all except ``n`` in a segment that is
     empty or contains a NaN prediction. Infinite predictions make ``mae`` and ``rmse`` infinite. Raises ``ValueError``
     for shapes that do not fit.
     """
@@ -136,9 +131,9 @@ def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike)
 class ScoreHistogram(NamedTuple):
     """The number of rows of each class in each bin of scores; histograms of different hospitals add up exactly.
 
-    ``bins [B]`` are the bins that have rows, ascending. A bin is the first 16 bits of a float32 margin (sign, exponent
-    and 7 bits of mantissa), encoded so that bins are in the order of margins. It is therefore narrower than 1 % of the
-    margin. ``positives [B]`` and ``negatives [B]`` are the numbers of rows with and without the event in each bin.
+    ``bins [B]`` are the bins that have rows, ascending. A bin is the first 16 bits of a float32 margin, encoded so that
+    bins are in the order of margins, and narrower than 1 % of the margin. ``positives [B]`` and ``negatives [B]`` are
+    the numbers of rows with and without the event in each bin.
     """
 
     bins: NDArray[np.uint16]
@@ -152,15 +147,11 @@ class ScoreHistogram(NamedTuple):
 
 
 NAN_BIN = 0xFFFF
-"""The bin of a histogram that counts margins that are NaN. It is above the bins of all numbers; the highest of these,
-for +inf, is 0xFF80."""
+"""The bin of margins that are NaN, above the bins of all numbers."""
 
 
 def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
-    """Return the histogram of ``margins [n]`` (log odds of class 1), separately for each class in ``y [n]`` (0 or 1).
-
-    Margins of more than single precision are first rounded to float32, which preserves their order.
-    """
+    """Return the histogram of ``margins [n]`` (log odds of class 1), separately for each class of ``y [n]``."""
     labels = np.asarray(y)
     with np.errstate(all="ignore"):
         z = np.asarray(margins, dtype=np.float32)
@@ -176,7 +167,7 @@ def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
 
 
 def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
-    """Return the sum of several hospitals' histograms, which is exact and independent of their order."""
+    """Return the sum of several hospitals' histograms, which is independent of their order."""
     dense = np.zeros((1 << 16, 2), dtype=np.int64)
     for histogram in histograms:
         np.add.at(dense[:, 0], histogram.bins, histogram.negatives)
@@ -188,12 +179,9 @@ def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
 def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
     """Return the AUROC of all hospitals' rows together, and the largest error that binning can have caused.
 
-    ``histograms`` are the hospitals' results of :func:`score_histogram`.
-
-    A pair of a positive and a negative row in different bins is counted exactly. A pair in the same bin counts one
-    half, although its true value is 0, one half or 1. Let ``p_b`` and ``q_b`` be the numbers of positive and negative
-    rows in bin ``b``, and ``P`` and ``Q`` their totals. The error is then at most ``sum_b p_b q_b / (2 P Q)``, and this
-    bound is reached for some scores. Both results are NaN if a class is missing or a margin was NaN.
+    A pair of a positive and a negative row in the same bin counts one half. With ``p_b`` and ``q_b`` positive and
+    negative rows in bin ``b``, and totals ``P`` and ``Q``, the error is at most ``sum_b p_b q_b / (2 P Q)``. Both
+    results are NaN if a class is missing or a margin was NaN.
     """
     parts = list(histograms)
     total = parts[0] if len(parts) == 1 else merge_histograms(parts)
@@ -208,7 +196,7 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
 def hanley_mcneil(t: Any, events: Any, non_events: Any) -> Any:
     """Return Hanley and McNeil's variance of an observed AUROC if the true AUROC is ``t``.
 
-    The formula is for exponential scores; for normal scores it is conservative.
+    The formula assumes exponential scores; for normal scores it is conservative.
     """
     above, below = t / (2 - t), 2 * t * t / (1 + t)
     return (t * (1 - t) + (events - 1) * (above - t * t) + (non_events - 1) * (below - t * t)) / (events * non_events)

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 
 def predictions(outputs: NDArray[Any], classes: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return the columns of a table of predictions by name. ``outputs`` are a model's outputs for ``n`` rows, ``[n]``
-    or ``[n, C]``.
+    """Return the columns of a table of predictions by name, from a model's ``outputs``, ``[n]`` or ``[n, C]``.
 
     - Two classes: ``probability`` is the probability of the second class, the event.
     - More classes: ``prediction`` is the name of the most probable class (the first of equal ones), ``probability`` its
-      probability, and ``probability_<class>`` the probability of each class. The probabilities of all classes sum to 1.
+      probability, and ``probability_<class>`` the probability of each class.
     - No classes (a real-valued label): ``prediction`` is in the label's unit.
 
     Outputs that are NaN give empty cells.

@@ -1,4 +1,4 @@
-"""A hospital's rows with two classes, several classes, or a real-valued label, and quantities that figures share."""
+"""A hospital's rows with two classes, several classes, or a real-valued label."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ Rows = NDArray[Any]
 
 @dataclass(eq=False)
 class BinaryRows:
-    """Scores of ``n`` rows of two classes in ``S`` segments (hospitals), and quantities from which several figures are
-    computed. Each quantity is computed when it is first used.
-    """
+    """Scores of ``n`` rows of two classes in ``S`` segments (hospitals), and quantities that metrics share."""
 
     z: Rows
     """The margin of each row, which is the predicted log odds of the event, ``[n]``."""
@@ -60,7 +58,6 @@ class BinaryRows:
 
     @cached_property
     def _against(self) -> Floats:
-        """The log odds of each row's wrong class, ``[n]``."""
         return np.where(self.positive, -self.z, self.z).astype(np.float64)
 
     @cached_property
@@ -70,9 +67,7 @@ class BinaryRows:
 
 @dataclass(eq=False)
 class ClassRows:
-    """Scores of ``n`` rows of ``C`` classes in ``S`` segments (hospitals), and quantities from which several figures
-    are computed. Each quantity is computed when it is first used.
-    """
+    """Scores of ``n`` rows of ``C`` classes in ``S`` segments (hospitals), and quantities that metrics share."""
 
     z: Rows
     """The logit of each row for each class, ``[n, C]``."""
@@ -109,8 +104,8 @@ class ClassRows:
 
     @cached_property
     def ranks(self) -> Floats:
-        """AUROC and AUPRC of each class against all other classes, in each segment (hospital), ``[2, S, C]``; NaN if
-        the segment has no rows of the class or of other classes.
+        """AUROC and AUPRC of each class against all others in each segment, ``[2, S, C]``; NaN without rows of the
+        class or of other classes.
         """
         scores = self.log_p.astype(self.z.dtype)  # ranked at the precision of the logits: float32 takes the fast path
         each = np.full((2, self.segments.count, self.z.shape[1]), np.nan)
@@ -130,17 +125,13 @@ class ClassRows:
         return each
 
     def mean(self, values: Floats) -> Floats:
-        """Return the mean over ``C`` classes of the ``values [S, C]`` that are not NaN, for each segment (hospital),
-        ``[S]``.
-        """
+        """Return the mean over classes of the ``values [S, C]`` that are not NaN, ``[S]``."""
         return _mean_of_defined(values)
 
 
 @dataclass(eq=False)
 class ErrorRows:
-    """Predictions of a real-valued label for ``n`` rows in ``S`` segments (hospitals), and quantities from which
-    several figures are computed.
-    """
+    """Predictions of a real-valued label for ``n`` rows in ``S`` segments (hospitals)."""
 
     z: Floats
     """The predicted value of each row, ``[n]``."""
@@ -171,9 +162,7 @@ class ErrorRows:
 
     @cached_property
     def varied(self) -> NDArray[np.bool_]:
-        """Whether each segment (hospital) has labels that differ, ``[S]``. This is exact, unlike a test of the sum of
-        squares.
-        """
+        """Whether each segment (hospital) has labels that differ, ``[S]``; exact, unlike a test of ``spread``."""
         first = self.labels[self.segments.offsets[self.segments.ids()]]
         return self.segments.counts(self.labels != first) > 0
 
@@ -204,7 +193,7 @@ def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> t
 def _ranked(
     scores: Rows, positive: NDArray[np.bool_], ids: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Sort rows by segment (hospital), and by ascending score within segments.
+    """Sort rows by segment, and by ascending score within segments.
 
     Returns ``positive [n]`` in this order, and the position of the first row of each of ``G`` groups of equal scores,
     ``[G]``.
@@ -217,9 +206,8 @@ def _ranked(
 
 
 def _log_softmax(logits: Rows) -> Floats:
-    """Return the logarithm of the softmax over each row's ``C`` classes, ``[n, C]``, in float64.
-
-    The result is precise near probability 1, because ``log1p`` adds the other classes to 1.
+    """Return the logarithm of the softmax over each row's ``C`` classes, ``[n, C]``, in float64 and precise near
+    probability 1.
     """
     z = logits.astype(np.float64)
     if not len(z):
@@ -235,10 +223,9 @@ def _log_softmax(logits: Rows) -> Floats:
 
 
 def _mean_of_defined(values: Floats) -> Floats:
-    """Return the mean over ``C`` classes of the ``values [S, C]`` that are not NaN, for each of ``S`` segments,
-    ``[S]``.
+    """Return the mean over classes of the ``values [S, C]`` that are not NaN, ``[S]``.
 
-    Classes are along the contiguous axis, so that numpy adds a segment's classes in the same order for any ``S``.
+    Classes are on the contiguous axis, so that numpy adds them in the same order for any ``S``.
     """
     defined = ~np.isnan(values)
     return np.asarray(np.where(defined, values, 0.0).sum(axis=1) / defined.sum(axis=1))

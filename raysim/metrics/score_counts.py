@@ -37,8 +37,8 @@ class ScoreCounts(_Counts):
 
     @property
     def scalars(self) -> Ints:
-        """The number of scalars that each hospital sends, ``[H]``: three for each of its bins that has rows, and two
-        for each threshold.
+        """The number of scalars that each hospital sends, ``[H]``: three for each bin that has rows, two for each
+        threshold.
         """
         return np.asarray(3 * self.filled + self.called.shape[1] * self.called.shape[2])
 
@@ -51,9 +51,7 @@ class ScoreCounts(_Counts):
 
     @property
     def histogram(self) -> ScoreHistogram:
-        """The histograms of all hospitals as one object with their bins concatenated; bins of different hospitals are
-        not added.
-        """
+        """The histograms of all hospitals in one object, with their bins concatenated and not added."""
         return ScoreHistogram(self.bins, self.positives, self.negatives)
 
     def hospital(self, h: int) -> ScoreHistogram:
@@ -62,7 +60,7 @@ class ScoreCounts(_Counts):
         return ScoreHistogram(self.bins[first:last], self.positives[first:last], self.negatives[first:last])
 
     def together(self) -> ScoreCounts:
-        """Return the counts summed over all hospitals, in the form of one hospital's counts."""
+        """Return the counts summed over all hospitals, as if of one hospital."""
         total = merge_histograms([self.histogram])
         return ScoreCounts(np.array([len(total.bins)]), *total, self.called.sum(axis=0, keepdims=True))
 
@@ -84,17 +82,15 @@ class ScoreCounts(_Counts):
 
     @cached_property
     def broken(self) -> NDArray[np.bool_]:
-        """Whether each hospital has a prediction that is NaN, ``[H]``. All figures of such a hospital are undefined."""
+        """Whether each hospital has a prediction that is NaN, which makes its metrics undefined, ``[H]``."""
         return self.sums(self.bins == NAN_BIN) > 0
 
 
 def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, thresholds: Sequence[float] = ()) -> ScoreCounts:
-    """Count each hospital's rows of each class in two ways: in bins of scores, and at or above each threshold. Hospital
-    ``h`` has the rows ``offsets[h]:offsets[h + 1]``.
+    """Count each hospital's rows of each class: in bins of scores, and at or above each threshold.
 
-    ``margins [n]`` are log odds of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities between 0 and 1.
-    A row is called (predicted to have the event) at a threshold if its margin is at least the threshold's logit. A row
-    with a margin of NaN is called at no threshold.
+    ``margins [n]`` are log odds of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities. Hospital ``h``
+    has the rows ``offsets[h]:offsets[h + 1]``. A margin of NaN is above no threshold.
     """
     z, labels = floating(margins), np.asarray(y)
     segments = Segments.of(offsets, z, labels, classes=2)
@@ -114,8 +110,8 @@ def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, threshold
 
 
 def in_order(parts: Iterable[ScoreCounts], order: Ints) -> ScoreCounts:
-    """Combine the counts from all actors, each of which simulates some of the ``N`` hospitals. ``order [N]`` are the
-    indices that sort the concatenated hospitals of all ``parts``.
+    """Combine the counts of all actors; each simulates some of ``N`` hospitals. ``order [N]`` are the indices that sort
+    the concatenated hospitals.
     """
     each = list(parts)
     stacked = ScoreCounts(*(np.concatenate(columns) for columns in zip(*each, strict=True)))

@@ -1,7 +1,7 @@
 """Segments: the concatenated rows of many hospitals, divided by offsets, and computations over each segment.
 
-Sums are over one segment at a time, and counts are integers. A segment's figures are therefore the same bit for bit
-whatever other segments are in the call.
+Sums are over one segment at a time, so that a segment's results are the same bit for bit whatever other segments are in
+the call.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Rows = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """A division of ``n`` concatenated rows into ``S`` segments, usually hospitals, and sums over each segment. Segment
-    ``s`` has the rows ``offsets[s]:offsets[s + 1]``.
+    """A division of ``n`` concatenated rows into ``S`` segments, usually hospitals. Segment ``s`` has the rows
+    ``offsets[s]:offsets[s + 1]``.
     """
 
     offsets: NDArray[np.int64]
@@ -52,9 +52,7 @@ class Segments:
         return np.repeat(np.arange(self.count), self.lengths)
 
     def sums(self, values: Floats) -> Floats:
-        """Return the sum of ``values [n]`` over each segment, ``[S]``. A sum is the same, bit for bit, whatever the
-        other segments are.
-        """
+        """Return the sum of ``values [n]`` over each segment, ``[S]``."""
         return self._added(values, np.dtype(np.float64))
 
     def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -74,7 +72,7 @@ class Segments:
 
 
 def cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the number of ``flags [n]`` that are set before each row, ``[n + 1]``; the last entry counts all set
+    """Return the number of ``flags [n]`` that are set before each row, ``[n + 1]``; the last number counts all set
     flags.
     """
     out = np.zeros(len(flags) + 1, dtype=np.int64)
@@ -83,11 +81,7 @@ def cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def sortable(scores: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Return unsigned integers in the same order as the float32 ``scores``.
-
-    The integers are the bits of the scores. In a negative number all bits are flipped, in any other number only the
-    sign bit.
-    """
+    """Return unsigned integers in the same order as the float32 ``scores``."""
     bits = (scores + np.float32(0)).view(np.int32)  # adding 0 turns -0 into 0
     flip = (bits >> 31).view(np.uint32) | np.uint32(1 << 31)
     return bits.view(np.uint32) ^ flip

@@ -1,7 +1,7 @@
-"""Figures that follow from one sum over rows, so that the sum can be released with noise.
+"""Metrics that follow from one sum over rows, so that noise can be added to the sum.
 
-A row's contribution to the sum has a public bound, which follows from the number of classes or from the declared range
-of a real-valued label. Unbiased noise keeps sums unbiased; figures are clipped to their range after they are computed.
+A row's contribution to the sum has a public bound, from the number of classes or the declared range of the label.
+Unbiased noise keeps sums unbiased; metrics are clipped to their range after they are computed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from raysim.metrics.measures import FIGURES
 AUROC = FIGURES.index("auroc")
 
 FAR = 1e6
-"""Logits are clipped to this absolute value before margins are computed. Margins of this size are in the outermost bins
-anyway."""
+"""Logits are clipped to this absolute value before margins are computed."""
 
 
 class SummedFigures(Protocol):
-    """The computation of figures from a sum of vectors over a hospital's rows, for one kind of label."""
+    """The computation of metrics from a sum of vectors over a hospital's rows, for one kind of label."""
 
     @property
     def width(self) -> int:
@@ -47,17 +46,15 @@ class SummedFigures(Protocol):
         """
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the figures of ``S`` hospitals from their ``sums [S, width]``. The result ``[S, columns]`` has a
-        column for each figure; NaN if undefined.
-        """
+        """Compute the metrics of ``S`` hospitals from their ``sums [S, width]``: one column each, NaN if undefined."""
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """Compute the figures of all hospitals' rows together, by name, from the ``sum [width]`` over these rows."""
+        """Compute metrics of all hospitals' rows together, by name, from the ``sum [width]`` over these rows."""
 
 
 @dataclass(frozen=True)
 class TwoClasses:
-    """Figures for a label of two classes, from the numbers of rows of each class in fixed bins of the log odds
+    """Metrics for a label of two classes, from counts of each class's rows in fixed bins
     (:mod:`raysim.metrics.binned`).
     """
 
@@ -66,13 +63,11 @@ class TwoClasses:
     euclidean = 1.0
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Return a matrix that has a single 1 in each row. The column of the 1 follows from the row's class and the bin
-        of its log odds. Outputs of two logits ``[n, 2]`` are reduced to their difference.
-        """
+        """Return a matrix with a single 1 in each row, as :func:`one_of_each_bin` does."""
         return one_of_each_bin(outputs if outputs.ndim == 1 else outputs[:, 1] - outputs[:, 0], y)
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the figures of each hospital; see :func:`figures_of_counts`."""
+        """Compute the metrics of each hospital; see :func:`figures_of_counts`."""
         return figures_of_counts(sums)
 
     def together(self, sum: Floats) -> dict[str, float]:
@@ -82,20 +77,17 @@ class TwoClasses:
 
 @dataclass(frozen=True)
 class Classes:
-    """Figures for ``C`` classes. For each class, the sum has the numbers of rows in fixed bins of the class's margin.
-    It also has the numbers of rows of the class that are classified correctly and wrongly.
+    """Metrics for ``C`` classes, from counts of rows in bins of each class's margin, and of correctly classified rows.
 
     A class's margin is the log odds of its softmax probability. Bins are counted separately for rows of the class and
-    for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1`` ones to the
-    sum.
+    for other rows. A row adds ``C + 1`` ones to the sum.
     """
 
     count: int
-    """The number of classes, ``C``."""
 
     @property
     def width(self) -> int:
-        """The number of entries of the sum. Each class has ``2 * BINS`` bins and two counts."""
+        """The number of entries of the sum: ``2 * BINS`` bins and two counts for each class."""
         return self.count * (2 * BINS + 2)
 
     @property
@@ -109,12 +101,11 @@ class Classes:
         return math.sqrt(self.count + 1.0)
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Return each row's contribution to the sum. It consists of two parts, flattened:
+        """Return each row's contribution to the sum, two flattened parts:
 
-        - ``[C, 2, BINS]``: for each class, a 1 in the bin of the class's margin. It is in the second half if the row is
-          of this class, and otherwise in the first.
-        - ``[C, 2]``: a 1 for the row's own class. It is in the second entry if the row is classified correctly, and
-          otherwise in the first.
+        - ``[C, 2, BINS]``: for each class, a 1 in the bin of its margin, at index 1 if the row is of this class, else
+          0.
+        - ``[C, 2]``: a 1 for the row's own class, at index 1 if the row is classified correctly, else 0.
 
         A row is classified by its largest logit, the first of equal ones; a NaN logit counts as 0.
         """
@@ -130,8 +121,8 @@ class Classes:
         return np.concatenate([bins.reshape(n, self.count * 2 * BINS), called.reshape(n, self.count * 2)], axis=1)
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the figures of each hospital like :func:`raysim.metrics.measures.multiclass_figures`, as if each
-        row's margins were at the middle of their bins.
+        """Compute the metrics of each hospital as :func:`raysim.metrics.measures.multiclass_figures` does, with margins
+        at the middle of their bins.
 
         Means over classes leave out a class if the noisy count of its rows is below one half. Means of AUROC and AUPRC
         also leave it out if the count of all other rows is below one half.
@@ -156,17 +147,14 @@ class Classes:
 
 @dataclass(frozen=True)
 class Errors:
-    """Figures for a real-valued label, from sums of errors; predictions and labels are first clipped to the label's
-    declared range.
+    """Metrics for a real-valued label, from sums of errors. Predictions and labels are clipped to the declared range.
 
-    A row adds ``(1, |e|, e, e^2, t, t^2)``. ``e`` is the row's error, divided by the width of the range. ``t`` is its
-    label, scaled so that the range is from -1 to 1.
+    A row adds ``(1, |e|, e, e^2, t, t^2)``: ``e`` is its error divided by the width of the range, and ``t`` its label,
+    scaled to -1 to 1.
     """
 
     low: float
-    """The lower end of the label's declared range."""
     high: float
-    """The upper end of the label's declared range."""
     width = 6
     absolute = 6.0
     euclidean = math.sqrt(6.0)
@@ -188,9 +176,7 @@ class Errors:
         return np.column_stack([np.ones(len(labels)), np.abs(error), error, error * error, place, place * place])
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the figures of each hospital from its noisy sums. They are NaN if the noisy number of rows is below
-        one half.
-        """
+        """Compute the metrics of each hospital; NaN if its noisy number of rows is below one half."""
         of = ErrorSums(self._range, *np.asarray(sums, dtype=np.float64).T)
         nothing = np.full(len(of.count), np.nan)
         columns: list[Floats] = [np.maximum(np.rint(of.count), 0.0)]
@@ -201,20 +187,19 @@ class Errors:
         return np.column_stack(columns)
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """Return an empty dictionary: with a real-valued label, only means over hospitals are reported."""
+        """Return an empty dictionary: for a real-valued label, only means over hospitals are reported."""
         return {}
 
 
 def figures_of_counts(counts: ArrayLike) -> Floats:
-    """Compute the figures of ``S`` hospitals, ``[S, len(FIGURES)]``, from noisy ``counts``. These are ``[S, 2 *
-    BINS]``, sums over rows of the matrix of :func:`one_of_each_bin`.
+    """Compute the metrics of ``S`` hospitals, ``[S, len(FIGURES)]``, from noisy sums ``counts [S, 2 * BINS]`` of
+    :func:`one_of_each_bin`.
 
-    ``n`` and ``events``, the numbers of rows and of events, are rounded to whole numbers, at least 0. Undefined figures
-    are NaN:
+    ``n`` and ``events`` are rounded to whole numbers, at least 0. Undefined metrics are NaN:
 
     - AUROC, if the count of either class is below one half;
     - AUPRC and recall, if the count of events is below one half;
-    - all figures except ``n`` and ``events``, if the count of rows is below one half.
+    - all except ``n`` and ``events``, if the count of rows is below one half.
 
     Rows within a bin are treated as ties, and their loss is computed at the middle of the bin.
     """

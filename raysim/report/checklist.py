@@ -29,7 +29,7 @@ OPEN = "*open*"
 """The text printed for an item that the results of a run cannot answer."""
 
 MOST = 40
-"""The largest number of names that an answer lists; the rest are counted."""
+"""The largest number of names in an answer; the rest are counted."""
 
 _TRIPOD = yaml.safe_load((Path(__file__).parent / "templates" / "tripod.yaml").read_text(encoding="utf-8"))
 ITEMS: list[list[str]] = _TRIPOD["TRIPOD+AI"]
@@ -42,8 +42,6 @@ empty)."""
 
 @dataclass(frozen=True)
 class _Run:
-    """The files of a run or comparison that the checklist needs."""
-
     folder: Path
     config: Mapping[str, Any]
     answer: Mapping[str, Any]
@@ -51,7 +49,7 @@ class _Run:
     prepared: Mapping[str, Any]
 
     def line(self, fact: str) -> str:
-        """Return the decision card's sentence on one finding, such as calibration; empty if the card has none."""
+        """Return the decision card's sentence on a ``fact``, such as calibration; empty if there is none."""
         return " ".join(line["text"] for line in self.answer["lines"] if line["fact"] == fact)
 
     def note(self, begin: str) -> str:
@@ -202,5 +200,4 @@ def _sentence(*texts: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Escape a text for a row of a Markdown table."""
     return " ".join(text.replace("|", "\\|").split())

@@ -34,14 +34,12 @@ SHORT = {
     " with boosted trees": ", trees",
     " with MLP": ", MLP",
 }
-"""The parts of display names that are shortened where space is limited, with their short forms."""
 
 
 def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
-    """Return a display name for each strategy and model in ``table``; it includes the model if a strategy has several.
+    """Return a display name for each strategy and model; it includes the model if a strategy has several.
 
-    ``titles`` are the strategies' titles by label, made different by :func:`distinct`. The names of reference
-    strategies end with "(reference)".
+    ``titles`` are the results of :func:`distinct`. The names of references end with "(reference)".
     """
     name_of = distinct(table["strategy"], titles)
     several = table.groupby("strategy")["model"].nunique()
@@ -56,8 +54,7 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
 def distinct(labels: Iterable[str], titles: Mapping[str, str]) -> dict[str, str]:
     """Return a different name for each of ``labels``.
 
-    The name is the label's title, or the label itself if it has no title. If two labels share a title, each label is
-    added to it.
+    The name is the label's title, or the label if it has none. If labels share a title, each label is added to it.
 
     >>> distinct(["chip", "ifca"], {"chip": "Trees", "ifca": "Trees"})
     {'chip': 'Trees (chip)', 'ifca': 'Trees (ifca)'}
@@ -79,7 +76,7 @@ def short(name: str) -> str:
 
 
 def of_strategy(name: str) -> str:
-    """Return a name from :func:`names` without the model and without the mark of references.
+    """Return a name from :func:`names` without the model and without "(reference)".
 
     >>> of_strategy("Ditto, lam 0.1, hospitals' own models"), of_strategy("Training alone (reference)")
     ('Ditto, lam 0.1', 'Training alone')
@@ -113,8 +110,6 @@ def minus(text: str) -> str:
 def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str:
     """Format an interval; the text is empty if a limit is NaN.
 
-    An interval that is too wide to be informative is written in words; see :mod:`raysim.report.possible`.
-
     >>> interval(0.1, 0.25, 2), interval(float("nan"), 1.0, 2), interval(*NOTHING, 2)
     ('0.10 to 0.25', '', 'says nothing')
     """
@@ -130,7 +125,7 @@ def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str
 
 
 def with_interval(value: float, low: float, high: float, digits: int, *, sign: bool = False) -> str:
-    """Format a number with its interval. If the interval is too wide to be informative, only words are returned.
+    """Format a number with its interval.
 
     >>> with_interval(0.2, 0.1, 0.25, 2), with_interval(0.2, float("nan"), 0.25, 2), with_interval(0.2, *NOTHING, 2)
     ('0.20 (0.10 to 0.25)', '0.20', 'says nothing')

@@ -1,4 +1,4 @@
-"""The headline figures of all models, hospitals and seeds as arrays, from which pairs of models are compared."""
+"""The headline metrics of all models, hospitals and seeds as arrays, from which pairs of models are compared."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ Key = tuple[str, str]
 """The label of a strategy, and the name of one of its models."""
 
 MANY_HOSPITALS = 30
-"""The fewest hospitals with a defined main metric for which a difference of worst deciles has an interval; the interval
-is a bootstrap over hospitals."""
+"""The fewest hospitals for which a difference of worst deciles has an interval."""
 
 FRONT_DRAWS = 1000
-"""The number of bootstrap samples of hospitals for each pair of models. It is small because all pairs are compared."""
+"""The number of bootstrap samples of hospitals for each pair of models."""
 
 
 class Alike(NamedTuple):
-    """A model's main metric and sums on the rows of another model, which is evaluated on fewer rows.
+    """A model's main metric and sums on the fewer rows on which another model is evaluated.
 
-    ``figure`` is an array of shape ``[H]``, the main metric at each hospital. ``sums`` is an array of shape ``[H, B]``,
-    the ``B`` sums that each hospital sends.
+    ``figure [H]`` is the main metric at each hospital, and ``sums [H, B]`` the ``B`` sums that each hospital sends.
     """
 
     figure: Floats
@@ -44,9 +42,8 @@ class Alike(NamedTuple):
 class Sketched(NamedTuple):
     """The sums that hospitals send about one model, from which covariances with other models are estimated.
 
-    ``hospitals`` are the names of the ``H`` hospitals. ``sums`` is an array of shape ``[H, B]``, the ``B`` sums of each
-    hospital. If this model is evaluated on fewer rows than other models, ``on_same_rows`` has the main metric and the
-    sums of the other models on these rows.
+    ``sums [H, B]`` has the ``B`` sums of each of ``H`` hospitals. If this model is evaluated on fewer rows than others,
+    ``on_same_rows`` has the other models' main metric and sums on these rows.
     """
 
     hospitals: tuple[str, ...]
@@ -59,7 +56,7 @@ Sent = Mapping[tuple[str, str, int], Sketched]
 
 
 def sent(results: Sequence[Result]) -> Sent:
-    """Collect the sums that hospitals have sent about models, from which variances over patients are computed."""
+    """Collect the sums that hospitals have sent about models."""
     return {
         (result.label, model, result.seed): Sketched(result.federation.hospitals, sums)
         for result in results
@@ -72,9 +69,7 @@ class Panel:
     """The main metric (AUROC or MAE) of ``K`` models at ``H`` hospitals under ``S`` seeds, both in sorted order."""
 
     kind: TaskKind
-    """The kind of label, which determines the main metric."""
     place: Mapping[Key, int]
-    """The index of each model along the axis ``K``, by strategy and model."""
     figure: Floats
     """The main metric, ``[K, S, H]``; NaN if it is undefined or infinite."""
     rows: Floats
@@ -82,22 +77,20 @@ class Panel:
     present: NDArray[np.bool_]
     """Whether the table of hospitals has a row for the model, seed and hospital, ``[K, S, H]``."""
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
-    """For the indices of a model and a seed, the sums ``[H, B]`` that hospitals sent, from which variances over
-    patients are computed. There is no entry if no sums were sent."""
+    """The sums ``[H, B]`` that hospitals sent, by the indices of model and seed."""
     alike: Mapping[tuple[int, int, int], Alike]
-    """For the indices of a first model, a second model and a seed: the first model's main metric and sums on the rows
-    of the second, which is evaluated on fewer rows."""
+    """The first model's main metric and sums on the rows of the second, which has fewer, by the indices of both models
+    and the seed.
+    """
     names: tuple[str, ...] = ()
-    """The names of the hospitals along the axis ``H``."""
 
     @staticmethod
     def of(hospitals: pd.DataFrame, sent: Sent | None = None) -> Panel:
-        """Build the panel from the table ``hospitals`` of :mod:`raysim.report.tables`.
+        """Build the panel from the table ``hospitals`` of :mod:`raysim.report.tables` and the sums that hospitals
+        ``sent``.
 
-        Without a column ``model``, all rows are of the global model; without ``seed``, all are of one seed. ``sent``
-        contains the sums that hospitals sent in the same runs, as the function :func:`sent` collects them. Without it,
-        as for a numeric label, the variance due to patients alone is unknown. Raises ``ValueError`` if a model has two
-        rows of one hospital and seed.
+        Without ``sent``, the variance due to patients alone is unknown. Raises ``ValueError`` if a model has two rows
+        of one hospital and seed.
         """
         kind, count = reporting(hospitals), len(hospitals)
         models = hospitals["model"] if "model" in hospitals else np.full(count, "global", dtype=object)
@@ -133,7 +126,7 @@ class Panel:
         return Panel(kind, place, figure, rows, present, sketches, alike, tuple(order))
 
     def among(self, hospitals: NDArray[np.bool_]) -> Panel:
-        """Restrict the panel to the hospitals for which ``hospitals`` is True."""
+        """Restrict the panel to the hospitals for which ``hospitals [H]`` is True."""
         return replace(
             self,
             figure=self.figure[..., hospitals],
@@ -145,7 +138,7 @@ class Panel:
         )
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
-        """Return the main metrics of two models and their numbers of test rows.
+        """Return the main metrics of two models and the numbers of test rows.
 
         Each array has a row for each seed and a column for each hospital that both models have.
         """
@@ -160,14 +153,12 @@ class Panel:
         return ours, theirs, rows
 
     def _figure(self, one: int, other: int) -> Floats:
-        """Return the main metric of model ``one``, by seed and hospital, on the rows that it shares with ``other``."""
         each = (self.alike.get((one, other, s)) for s in range(self.figure.shape[1]))
         return np.stack([own if of is None else of.figure for of, own in zip(each, self.figure[one], strict=True)])
 
     def _sums(self, one: int, other: int, s: int) -> NDArray[np.float32]:
-        """Return the sums about model ``one`` on the rows that it shares with model ``other``, one row per hospital.
-
-        ``s`` is the index of the seed.
+        """Return the sums ``[H, B]`` about model ``one`` on the rows that it shares with model ``other``, for seed
+        ``s``.
         """
         of = self.alike.get((one, other, s))
         return self.sketches[one, s] if of is None else of.sums
@@ -175,19 +166,16 @@ class Panel:
     def difference(self, first: Key, second: Key) -> Paired:
         """Return the difference ``first - second`` of two models' main metric, over the hospitals where both are
         defined.
-
-        The variance due to patients alone is NaN if the sums for it are missing for a seed.
         """
         ours, theirs, rows = self.sides(first, second)
         counted = np.where(np.isfinite(ours - theirs), rows, 0.0)
         return paired(ours, theirs, rows, patients=self._patients(first, second, counted))
 
     def _patients(self, first: Key, second: Key | None, rows: Floats) -> Floats | None:
-        """Return the variance of the difference ``first - second`` that is due to patients, for each hospital of
-        :meth:`sides`.
+        """Return the variance of the difference ``first - second`` that is due to patients, for each hospital.
 
-        ``rows`` has the weight of each seed and hospital. Without a ``second`` model, the variance is that of the first
-        model's main metric. Returns None if sums are missing.
+        ``rows`` are the weights by seed and hospital. Without a ``second`` model, the variance is that of the first
+        model's metric. Returns None if sums are missing.
         """
         if not rows.size:
             return None
@@ -201,7 +189,7 @@ class Panel:
         return patient_part(ours, [np.zeros_like(each) for each in theirs] if second is None else theirs, rows)
 
     def level(self, key: Key) -> Paired:
-        """Return the mean main metric of a model over hospitals, in the form of a difference from 0."""
+        """Return a model's mean main metric over hospitals, in the form of a difference from 0."""
         figures, _, rows = self.sides(key, key)
         counted = np.where(np.isfinite(figures), rows, 0.0)
         return paired(figures, np.zeros_like(figures), rows, patients=self._patients(key, None, counted))
@@ -209,8 +197,7 @@ class Panel:
     def worst_decile(self, first: Key, second: Key, level: float) -> Limits:
         """Return the interval of the difference ``first - second`` of two models' worst decile over hospitals.
 
-        ``level`` is the confidence level. The limits are NaN if fewer than :data:`MANY_HOSPITALS` hospitals have a
-        defined main metric under both models. Each pair of models has a separate random stream.
+        The limits are NaN if fewer than :data:`MANY_HOSPITALS` hospitals have a defined main metric under both models.
         """
         sides = self.sides(first, second)
         if paired(*sides).hospitals < MANY_HOSPITALS:

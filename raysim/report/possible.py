@@ -1,7 +1,6 @@
 """Intervals as they are printed: cut to possible values, and without numbers if they are uninformative.
 
-The functions here are for figures, tables and sentences on pages and in the terminal. The files ``comparison.csv`` and
-``hospitals.csv`` have the intervals as computed, whose limits may be impossible values, such as an AUROC above 1.
+``comparison.csv`` and ``hospitals.csv`` have the intervals as computed, with limits such as an AUROC above 1.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ import numpy as np
 from raysim.statistics.differences.paired import Limits
 
 WIDEST = 0.5
-"""An interval of an AUROC that is wider than this is uninformative. The interval of a difference of two AUROCs is
-uninformative if it is wider than this and includes 0.
+"""An interval of an AUROC is uninformative if it is wider than this; an interval of a difference must also include 0.
 
-The width of a difference is taken before the interval is cut to possible values, since the cut narrows one side only.
+The width of a difference is taken before the cut to possible values, since the cut narrows one side only.
 """
 
 NOTHING = Limits(-math.inf, math.inf)
-"""The value that stands for an uninformative interval, which is printed as :data:`SAYS_NOTHING` and not plotted."""
+"""Stands for an uninformative interval, which is printed as :data:`SAYS_NOTHING` and not plotted."""
 
 SAYS_NOTHING = "says nothing"
 
@@ -43,8 +41,8 @@ def within(interval: Limits, low: float, high: float, widest: float = math.inf) 
 def difference(interval: Limits, larger: bool, reference: float = math.nan) -> Limits:
     """Cut the interval of a difference of two AUROCs to the range from ``-reference`` to ``1 - reference``.
 
-    ``reference`` is the subtracted AUROC; NaN if unknown. An uninformative interval, as in :func:`within`, becomes
-    :data:`NOTHING`. If ``larger`` is False, the difference is one of errors, which have no bounds, and is not changed.
+    ``reference`` is the subtracted AUROC; NaN if unknown. An uninformative interval becomes :data:`NOTHING`. If
+    ``larger`` is False, the difference is one of errors, and is not changed.
     """
     if not larger:
         return interval
@@ -66,7 +64,7 @@ def level(interval: Limits, larger: bool) -> Limits:
 def visible(size: float, larger: bool, reference: float = math.nan) -> bool:
     """Whether two AUROCs can differ by this ``size`` in both directions; for errors (``larger`` is False), always.
 
-    ``reference`` is the subtracted AUROC; NaN if unknown. An infinite or undefined ``size`` is never possible.
+    ``reference`` is the subtracted AUROC; NaN if unknown.
     """
     if not math.isfinite(size):
         return False

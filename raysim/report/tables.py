@@ -2,13 +2,10 @@
 
 - ``per_seed`` has the columns ``strategy, model, seed`` and the metrics of :func:`raysim.metrics.equity.equity`.
 - ``hospitals`` has the columns ``strategy, model, seed, hospital, n_train, n_test, auroc``.
-- For a numeric label there is a column ``mae`` instead of ``auroc``. This main metric decides which metrics are
-  reported, and whether larger values are better (:mod:`raysim.metrics.labels`).
+- For a numeric label there is a column ``mae`` instead of ``auroc``.
 - ``model`` names the kind of model (global, cluster, personal).
 - ``yardstick`` (optional) marks references, such as training alone, which are not federated methods.
 - ``learner`` (optional) names the family of the trained model.
-
-Output rows are in the order in which strategies first appear.
 """
 
 from __future__ import annotations
@@ -35,17 +32,13 @@ from raysim.strategies.shared.personalization import RECALIBRATED
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "learner", "hospital", "attribute", "group")
-"""The columns that are read as texts, because their names may look like numbers or missing values."""
+"""The columns that are read as texts, because names may look like numbers or missing values."""
 
 EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """Read a table of a run or comparison. Columns in ``NAMES`` are read as texts; in other columns an empty cell is
-    NaN.
-
-    A hospital called ``007`` or ``NA`` therefore keeps its name, and an empty name remains empty.
-    """
+    """Read a table of a run or comparison; an empty cell is NaN except in the columns of ``NAMES``."""
     figures = pd.read_csv(path, nrows=0).columns.difference([*NAMES])
     return csv_files.read_csv(
         path, dtype=dict.fromkeys(NAMES, str), keep_default_na=False, na_values={name: [""] for name in figures}
@@ -61,13 +54,13 @@ def figures_in(table: Container[str]) -> tuple[str, ...]:
 def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each strategy and model, with the mean of each metric over seeds.
 
-    A mean leaves out seeds where the metric is undefined. Further columns are:
+    A mean leaves out undefined values. Further columns are:
 
     - ``<metric>_std``: the standard deviation over seeds (``ddof=1``); NaN for fewer than two seeds.
     - ``seeds``: the number of seeds.
     - ``undefined``, ``judged``: the numbers of hospitals where the main metric is undefined and where it is defined,
-      each as the maximum over seeds.
-    - ``yardstick`` and, if ``per_seed`` has it, ``learner``.
+      the maximum over seeds.
+    - ``yardstick`` and, if ``per_seed`` has the column, ``learner``.
     """
     figures = list(figures_in(per_seed))
     groups = complete(per_seed).groupby(KEYS, sort=False)
@@ -87,11 +80,7 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def few(table: pd.DataFrame) -> bool:
-    """Whether too few hospitals have a defined main metric for a worst decile, and for a slope on hospital size.
-
-    The worst decile is then the metric of the worst hospital. ``table`` is from :func:`comparison`; the result is False
-    if it lacks the numbers of hospitals.
-    """
+    """Whether too few hospitals have a defined main metric for a worst decile, and for a slope on hospital size."""
     return "judged" in table and bool(table["judged"].max() < FEW_HOSPITALS)
 
 
@@ -106,19 +95,16 @@ def differences(
     """Return the differences in metrics of every strategy and model from the baseline.
 
     Columns are ``strategy, model, figure, mean, std, pairs, low, high``; ``figure`` names the metric. ``mean`` and
-    ``std`` are over the seeds that both models have, whose number is ``pairs``. Without ``hospitals``, ``low`` and
-    ``high`` are NaN. With ``hospitals``:
+    ``std`` are over the ``pairs`` of seeds that both models have. Without ``hospitals``, ``low`` and ``high`` are NaN.
+    With ``hospitals``:
 
-    - The ``mean`` of the AUROC (or MAE) is over all hospitals and seeds where it is defined under both models, as in
-      the report (:class:`raysim.statistics.differences.paired.Paired`). Its 95 % interval allows for other hospitals of
-      the same kind.
+    - The ``mean`` of the main metric is over all hospitals and seeds where it is defined under both models. Its 95 %
+      interval allows for other hospitals of the same kind (:class:`raysim.statistics.differences.paired.Paired`).
     - The 95 % interval of the worst decile needs :data:`raysim.report.panel.MANY_HOSPITALS` hospitals
       (:func:`raysim.statistics.differences.worst_decile.worst_decile_difference`).
-    - Each interval holds separately; those that decide the recommendation hold jointly.
 
-    ``sent`` has the sums that hospitals sent about the models (:func:`raysim.report.panel.sent`), for the variance over
-    patients. The baseline is the ``global`` model of the strategy ``baseline`` or, if there is none, its first model.
-    There are no rows if the baseline was not run.
+    ``sent`` is from :func:`raysim.report.panel.sent`. The baseline is the ``global`` model of the strategy ``baseline``
+    or, if there is none, its first model. There are no rows if the baseline was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]
@@ -159,8 +145,7 @@ def _where_both_are_defined(
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     """Return the equity metrics of two models by seed, over the hospitals where the main metric of both is defined.
 
-    Returns None if both are defined at the same hospitals, because the models' own metrics then already use these
-    hospitals. Also returns None if there is no such hospital.
+    Returns None if both are defined at the same hospitals, or if there is no such hospital.
     """
     kind = reporting(hospitals)
     table = hospitals if "stays" in hospitals else hospitals.assign(stays=0)
@@ -186,9 +171,9 @@ def _where_both_are_defined(
 
 
 def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy that has every column of ``per_seed``, with metrics as floats.
+    """Return a copy with every column that ``per_seed`` may have, and metrics as floats.
 
-    Missing metrics are NaN, other missing columns have defaults, and ``size_bias_abs`` is computed.
+    Missing metrics are NaN; other missing columns have defaults.
     """
     table = per_seed.reset_index(drop=True).copy()
     for column, otherwise in (
@@ -221,10 +206,7 @@ def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
-    """Return the strategy and model that others are compared with; None if the strategy ``baseline`` was not run.
-
-    The model is the global one, or without a global model the first.
-    """
+    """Return the strategy and model that others are compared with; None if the strategy ``baseline`` was not run."""
     models = list(table.loc[table["strategy"] == baseline, "model"])
     if not models:
         return None
@@ -234,8 +216,7 @@ def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
 def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
     """Map each recalibrated model among ``keys`` (strategy and model) to its original model.
 
-    A recalibrated model ranks the patients of a hospital like its original, so both have the same AUROC there. Only
-    their predicted risks differ.
+    Both rank the patients of a hospital alike, and have the same AUROC there.
     """
     of = {}
     for before, key in pairwise(keys):
@@ -245,9 +226,7 @@ def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str,
 
 
 def labels(table: pd.DataFrame) -> list[str]:
-    """Return a name for each row: the strategy, with its model if the strategy has several. Names of references end
-    with a star.
-    """
+    """Return the strategy of each row, with its model if the strategy has several; references have a star."""
     models = table.groupby("strategy")["model"].nunique()
     return [
         (f"{strategy} ({model})" if models[strategy] > 1 else str(strategy)) + (" *" if reference else "")
@@ -256,10 +235,7 @@ def labels(table: pd.DataFrame) -> list[str]:
 
 
 def added_figures(per_seed: pd.DataFrame) -> dict[str, Any]:
-    """Return the part of ``answer.json`` on metrics that other packages have registered; empty if there are none.
-
-    It has their means over seeds by strategy and model; undefined means are None.
-    """
+    """Return the means of metrics that other packages have registered, for ``answer.json``, by strategy and model."""
     found = [name for name in ADDED if name in per_seed]
     if not found:
         return {}
@@ -281,8 +257,7 @@ def references(table: pd.DataFrame) -> NDArray[np.bool_]:
 def hospital_means(hospitals: pd.DataFrame) -> pd.DataFrame:
     """Return each hospital's main metric (``auroc`` or ``mae``) under each strategy and model, averaged over seeds.
 
-    Further columns are ``n_test`` and ``stays``, the number of all rows of the hospital. This number is the column
-    ``stays`` of ``hospitals`` or, without it, the sum of training, validation and test rows. A metric is NaN if it is
+    Further columns are ``n_test`` and ``stays``, the number of all rows of the hospital. A metric is NaN if it is
     undefined under all seeds.
     """
     table = hospitals.copy()

@@ -1,8 +1,8 @@
 """Exports a run's model as a folder that works without raysim, with its preprocessing.
 
-Networks are exported as a program of ``torch.export`` or as ONNX. Linear models can also be exported as plain JSON;
-trees as plain JSON, as a model of xgboost, or as ONNX. Torch programs and ONNX models are tested before they are
-written, and rejected if their outputs differ from those of the run's model.
+Networks are exported as a program of ``torch.export`` or as ONNX; linear models also as plain JSON; trees as plain
+JSON, as a model of xgboost, or as ONNX. Torch programs and ONNX models are rejected if their outputs differ from those
+of the run's model.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ FORMAT = 1
 def linear_writer(predictor: Predictor, owner: str) -> Callable[[Path], None]:
     """Return a function that writes a linear model to a path as JSON.
 
-    ``owner`` is the name of the model's parameters, such as ``global`` or ``personal/<hospital>``. For a row's features
-    ``x [F]`` the output is ``link^-1(intercept + coefficients . x)``. The link is ``logit`` for two classes,
-    ``softmax`` for more (each coefficient is then a list with one entry per class), ``log`` for counts, and
-    ``identity`` for other numbers. The coefficients of a recalibrated model include its recalibration.
+    ``owner`` names the model's parameters, such as ``global`` or ``personal/<hospital>``. For a row's features ``x
+    [F]`` the output is ``link^-1(intercept + coefficients . x)``. The link is ``logit`` for two classes, ``softmax``
+    for more (each coefficient is then a list with one entry per class), ``log`` for counts, and ``identity`` for other
+    numbers. The coefficients of a recalibrated model include its recalibration.
     """
     theta, shift = predictor.served.of(owner)
     fitted, model = predictor.preprocessing, predictor.model
@@ -72,8 +72,8 @@ Write = Callable[[Path], None]
 def export(predictor: Predictor, folder: Path, form: Format | None, hospital: str | None, model: str | None) -> str:
     """Write the model of ``hospital`` into the new ``folder``; return the name of its parameters, such as ``global``.
 
-    If ``hospital`` is None, the model that all hospitals share is written. If ``form`` is None, the model's first
-    available format is used. ``model`` is the name of one of the run's models; None means the headline model. Raises
+    If ``hospital`` is None, the model that all hospitals share is written. If ``form`` is None, it is the model's first
+    available format. ``model`` is the name of one of the run's models; None means the headline model. Raises
     ``ConfigError`` if there is no such model or format, if the architecture cannot be exported, and for a folder that
     exists or cannot be made.
     """
@@ -118,16 +118,13 @@ def formats(model: Model) -> tuple[Format, ...]:
 
 
 def check_format(form: Format | None) -> None:
-    """Raise ``ConfigError`` if a package that the export format needs is missing. Call it before long work."""
+    """Raise ``ConfigError`` if a package that the export format needs is missing."""
     if form == "onnx" and find_spec("onnx") is None:
         raise ConfigError("--format: onnx needs the package onnx; pip install 'raysim[onnx]'")
 
 
 def _writer(predictor: Predictor, owner: str, form: Format) -> Write:
-    """Return a function that writes a run's model to a path. Torch programs and ONNX models are tested before.
-
-    ``owner`` is the name of the model's parameters, such as ``global`` or ``personal/<hospital>``.
-    """
+    """Return a function that writes the parameters ``owner`` of a run's model to a path."""
     there = formats(predictor.model)
     if form not in there:
         name = reading.resolve(predictor.folder / "config.yaml", reads=("model",)).model.learner

@@ -25,7 +25,6 @@ from raysim.storage.served import PREPROCESSING
 REMEDY = "name a folder of raysim export, an ONNX file, or a column of the table"
 
 DESCRIBED = "export.json"
-"""The name of the file that describes an exported model."""
 
 Outputs = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -36,14 +35,13 @@ class Exported:
 
     name: str
     outputs: Outputs
-    """The function from features ``[n, F]`` to predictions, ``[n]`` or ``[n, 1]``, or ``[n, 2]`` with one column per
-    class."""
+    """The function from features ``[n, F]`` to predictions: ``[n]``, ``[n, 1]``, or ``[n, 2]`` with one column per
+    class.
+    """
     preprocessing: Preprocessing | None
-    """The preprocessing that computes the features from the source's columns. If it is None, the features are these
-    columns, which must be numbers."""
+    """The preprocessing of the source's columns; None if these columns, which must be numbers, are the features."""
     trained_on: Mapping[str, Any] | None = None
-    """Digests of the training data, from :func:`raysim.serving.trained_on.trained_on`; None if raysim did not export
-    the model."""
+    """Digests of the training data, from :func:`raysim.serving.trained_on.trained_on`; None if they are unknown."""
 
     @staticmethod
     def open(path: Path) -> Exported:
@@ -65,10 +63,10 @@ class Exported:
         return Exported(path.stem, _outputs(path), fitted, trained_on)
 
     def risks(self, columns: pd.DataFrame) -> tuple[Floats, tuple[str, ...]]:
-        """Return the probability of the event for each row.
+        """Return the probability of the event for each row, ``[n]``, and remarks on differences from the training data.
 
-        Also returns remarks on how the rows differ from the training data. ``columns`` has the columns of the data
-        source. Raises ``DataError`` for columns that do not fit the model, and for outputs that are not probabilities.
+        ``columns`` has the columns of the data source. Raises ``DataError`` for columns that do not fit the model, and
+        for outputs that are not probabilities.
         """
         notes: tuple[str, ...] = ()
         if self.preprocessing is None:
@@ -145,11 +143,10 @@ def _of_onnx(file: Path) -> Outputs:
 
 
 def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
-    """Return the model in ``file`` as a function of features ``[n, F]`` that returns each row's probability of the
-    event.
+    """Return the model in ``file`` as a function from features ``[n, F]`` to probabilities of the event, ``[n]``.
 
-    ``file`` must be the JSON of an exported linear model or of exported trees, for two classes; otherwise raises
-    ``ConfigError``.
+    Raises ``ConfigError`` unless ``file`` is the JSON of an exported linear model or of exported trees, for two
+    classes.
     """
     try:
         tree = bounded.read_json(file)

@@ -19,20 +19,16 @@ from raysim.training.models import build_model
 REMEDY = "name the folder of a finished run"
 
 NAMED = 12
-"""Largest number of names that an error lists."""
 
 
 def is_comparison(folder: Path) -> bool:
-    """Return whether ``folder`` contains the results of a comparison; a curve is also a comparison."""
+    """Return whether ``folder`` contains the results of a comparison or curve."""
     check_plain(folder)
     return (folder / manifest.NAME).is_file() and Manifest.read(folder).kind in ("compare", "curve")
 
 
 def check_run(folder: Path) -> None:
-    """Raise ``ConfigError`` unless ``folder`` is the folder of a finished run.
-
-    If it is the folder of several runs, the error names their folders.
-    """
+    """Raise ``ConfigError`` unless ``folder`` is the folder of a finished run."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; {REMEDY}")
     check_plain(folder)

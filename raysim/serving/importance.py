@@ -1,19 +1,15 @@
 """Effect of each source column on a run's headline model: permutation importance, and partial dependence.
 
-To measure a column's importance, its values are permuted among the rows of each hospital, together with its missing
-flags (L. Breiman, *Random Forests*, 2001). Differences between hospitals therefore remain, and only the column's
-information on single patients is lost.
+To measure a column's importance, its values are permuted among the rows of each hospital (L. Breiman, *Random Forests*,
+2001). Differences between hospitals therefore remain.
 
 The column's importance at a hospital is how much this worsens the headline metric, averaged over ``repeats``
-permutations. The importance over hospitals is the mean weighted by rows. Its interval is computed as for paired
-differences (:func:`raysim.statistics.differences.paired.paired`). It is valid for this trained model, at the hospitals
-of the run and at similar hospitals. Correlated columns share their importance, so that each alone may seem unimportant.
+permutations. The importance over hospitals is the mean weighted by rows. Its interval
+(:func:`raysim.statistics.differences.paired.paired`) is valid for this trained model, at the hospitals of the run and
+at similar hospitals. Correlated columns share their importance, so that each alone may seem unimportant.
 
 Partial dependence is the mean prediction over all rows after a column is set to the same value in every row (J.
 Friedman, *Greedy Function Approximation*, 2001). Some rows then have combinations of values that no patient has.
-
-In a real federation, each hospital would send the headline metric for each column and permutation, and the sum of
-predictions for each value. No row is sent.
 """
 
 from __future__ import annotations
@@ -40,10 +36,9 @@ SHARES = (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.95)
 """The quantiles of a numeric column at which partial dependence is evaluated."""
 
 CATEGORIES = 8
-"""Largest number of categories at which partial dependence is evaluated; the most frequent ones are used."""
+"""Largest number of categories, the most frequent ones, at which partial dependence is evaluated."""
 
 VALUES = max(len(SHARES), CATEGORIES)
-"""Largest number of values at which the partial dependence on a column is evaluated."""
 
 STRONGEST = 6
 """Number of columns, the most important ones, for which partial dependence is evaluated."""
@@ -59,8 +54,7 @@ class Evaluated:
     hospitals: NDArray[np.str_]
     """The name of the hospital of each row, ``[n]``."""
     offsets: NDArray[np.int64]
-    """Array ``[H + 1]`` for ``H`` hospitals: the rows of hospital ``h`` are those from ``offsets[h]`` up to ``offsets[h
-    + 1]``."""
+    """The rows of hospital ``h`` of ``H`` are those from ``offsets[h]`` up to ``offsets[h + 1]``."""
 
     @staticmethod
     def of(predictor: Predictor, federation: Federation, part: str) -> Evaluated:
@@ -117,11 +111,10 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
 
 
 def dependence(predictor: Predictor, federation: Federation, part: str, columns: list[str]) -> pd.DataFrame:
-    """Return a table of how the headline model depends on ``columns``: its partial dependence.
+    """Return the partial dependence of the headline model on ``columns``, one row per column and value.
 
-    There is one row per column and value. ``kind`` is ``number`` or ``category``. ``value`` is a number in the column's
-    own unit, or the category. ``mean`` is the mean prediction over all rows after the column is set to this value. The
-    table is empty for labels with more than two classes.
+    ``kind`` is ``number`` or ``category``. ``value`` is a number in the column's own unit, or the category. ``mean`` is
+    the mean prediction after the column is set to this value. The table is empty for more than two classes.
     """
     fitted = predictor.preprocessing
     found: list[tuple[str, str, object, float]] = []
@@ -139,11 +132,7 @@ def dependence(predictor: Predictor, federation: Federation, part: str, columns:
 
 
 def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:
-    """Return two lists of feature indices for each source column.
-
-    The first list has the features with the column's values. The second also has the column's missing flag, if there is
-    one.
-    """
+    """Return two lists of feature indices for each source column: without and with the column's missing flag."""
     places: dict[str, tuple[list[int], list[int]]] = {}
     at = 0
     for column in fitted.columns:
@@ -163,10 +152,7 @@ def _within(offsets: NDArray[np.int64], seed: int, column: str, repeat: int) -> 
 def _settings(
     column: Numeric | Categorical, rows: Evaluated, values: list[int], features: list[int]
 ) -> list[tuple[object, NDArray[np.float32]]]:
-    """Return the values of a column at which partial dependence is evaluated. Each value is given in two forms.
-
-    The first is a text for the table. The second is an array of the values that the column's features then have.
-    """
+    """Return the values for partial dependence, each as text for the table and as values of the features."""
     settings: list[tuple[object, NDArray[np.float32]]] = []
     first, width = features[0], len(features)
     if isinstance(column, Numeric):
@@ -185,10 +171,7 @@ def _settings(
 
 
 def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, Floats]] | None:
-    """Return the parameters of the model that scores each hospital's rows, with the range of these rows.
-
-    Returns None if groups of patients have models of their own.
-    """
+    """Return each hospital's range of rows and model parameters; None if groups of patients have own models."""
     owners = predictor.served.owners[predictor.served.headline]
     found = []
     for a, b in pairwise(rows.offsets.tolist()):
@@ -202,7 +185,7 @@ def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, Floats]
 def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
     """Return each feature's share of the gain of all splits, averaged over rows; None if the model has no trees.
 
-    Models without splits, or with random splits, are left out of the average. The result is NaN if no model remains.
+    It is NaN if all models lack splits, or have random splits.
     """
     vectors = _vectors(predictor, rows) if isinstance(predictor.model, Grows) else None
     if vectors is None or not isinstance(predictor.model, Grows):
@@ -219,7 +202,6 @@ def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
 
 
 def _spreads(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Return for each row the contribution of each feature to a linear model's output; None for other models."""
     model = predictor.model
     vectors = _vectors(predictor, rows) if isinstance(model, LinearModel) and model.outputs == 1 else None
     if vectors is None:

@@ -16,8 +16,7 @@ TRIED = 64
 """Number of random rows on which the outputs of an exported model are compared with those of the run's model."""
 
 TOLERANCE = 1e-5
-"""Largest accepted difference between the outputs of an exported model and of the run's model, absolute and relative.
-Small differences arise from single precision and the order of sums."""
+"""Largest accepted difference between outputs, absolute and relative. Single precision causes small differences."""
 
 
 def output_names(fitted: Preprocessing) -> list[str]:
@@ -32,7 +31,7 @@ def output_names(fitted: Preprocessing) -> list[str]:
 def outputs_of(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[Any]:
     """Return a run's model outputs for features ``X [n, F]``, with one column per class for more than two classes.
 
-    They are probabilities, or predictions of a numeric label. ``owner`` is the name of the model's parameters, such as
+    They are probabilities, or predictions of a numeric label. ``owner`` names the model's parameters, such as
     ``global``.
     """
     theta, shift = predictor.served.of(owner)

@@ -1,4 +1,4 @@
-"""Scores rows with the models of a finished run; a hospital's rows are scored by the model used for it."""
+"""Scores rows with the models of a finished run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("raysim.serving")
 class Predictor:
     """The models of a finished run, for predictions on the CPU, with the run's preprocessing.
 
-    It knows which model is used for which hospital. ``folder`` is the run's folder, for error messages.
+    Each hospital's rows are scored by the model that the run uses for this hospital.
     """
 
     folder: Path
@@ -60,13 +60,11 @@ class Predictor:
 
         - ``hospital``: the row's hospital; empty if the table has none and all hospitals share one model;
         - the columns of predictions that :func:`raysim.metrics.predictions.predictions` names;
-        - ``scored_by``: the name of the parameters that scored the row, such as ``global``, ``cluster/0``,
-          ``personal/north``.
+        - ``scored_by``: the name of the parameters that scored the row, such as ``global`` or ``personal/north``.
 
-        ``hospital`` is the hospital of all rows, and replaces the table's column of hospitals. ``model`` is the name of
-        one of the run's models; None means the headline model. Rows of a hospital that did not take part in the run are
-        scored by the model that all hospitals share, and a warning names the hospital. If the table is a data frame,
-        the result has the same index.
+        ``hospital`` replaces the table's column of hospitals. ``model`` is the name of one of the run's models; None
+        means the headline model. Rows of a hospital that did not take part in the run are scored by the model that all
+        hospitals share, and a warning names the hospital. The result has the index of a data frame.
 
         Raises ``DataError`` for a table that does not fit, and for an unknown hospital if hospitals do not share a
         model. Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
@@ -89,19 +87,18 @@ class Predictor:
     def outputs(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], model: str | None = None
     ) -> NDArray[Any]:
-        """Return the model's outputs before the link, such as logits, with one column per class for more than two
-        classes.
+        """Return the model's outputs before the link, such as logits: ``[n]``, or ``[n, C]`` for more than two classes.
 
-        ``X [n, F]`` has the features, ``observed`` says which values were recorded, and ``hospitals [n]`` names each
-        row's hospital. Raises ``DataError`` for a hospital unknown to the run, if hospitals do not share a model.
+        ``X [n, F]`` has the features, ``observed [n, F]`` says which values were recorded, and ``hospitals [n]`` names
+        each row's hospital. Raises ``DataError`` for a hospital unknown to the run, if hospitals do not share a model.
         """
         return self._scored(X, self._owners_of_rows(X, observed, hospitals, self._served_by(model)))
 
     def owner(self, hospital: str | None, model: str | None = None) -> str:
         """Return the name of the parameters for a hospital's rows, such as ``global`` or ``personal/north``.
 
-        If ``hospital`` is None, they are the parameters for hospitals that did not take part in the run. Raises
-        ``ConfigError`` if there are none, or if groups of patients have models of their own.
+        None means a hospital that did not take part in the run. Raises ``ConfigError`` if there are no such parameters,
+        or if groups of patients have models of their own.
         """
         served = self._served_by(model)
         theirs = self.served.owners[served]
@@ -142,7 +139,6 @@ class Predictor:
     def _owners_of_rows(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], served: str
     ) -> NDArray[Any]:
-        """Return for each row the name of the parameters that score it."""
         names, which = np.unique(hospitals.astype(str), return_inverse=True)
         owners, strangers, n = np.empty(len(X), dtype=object), [], 0
         for k, name in enumerate(names.tolist()):
@@ -165,10 +161,7 @@ class Predictor:
         return owners
 
     def _scored(self, X: NDArray[np.float32], owners: NDArray[Any]) -> NDArray[Any]:
-        """Return the outputs for features ``X [n, F]``, each row scored with the parameters that ``owners [n]`` names.
-
-        The result is ``[n]``, or ``[n, C]`` for more than two classes.
-        """
+        """Return the outputs ``[n]`` or ``[n, C]``, each row scored with the parameters that ``owners [n]`` names."""
         like = self.model.logits(next(iter(self.served.vectors.values())), X[:1])
         each = dict.fromkeys(owners.tolist())
         # Shifts use double precision, as in the evaluation of the run.
@@ -195,7 +188,6 @@ class Predictor:
         return theirs
 
     def _untrained(self, hospital: str, served: str) -> str:
-        """Return an error message: the hospital's model was not trained."""
         others = [m for m, owners in self.served.owners.items() if owners.get(hospital, NOBODY) != NOBODY]
         remedy = f"use --model {others[-1]}" if others else "leave its rows out, or use another run"
         return f"the {served} model of hospital '{hospital}' was never trained, so it cannot score rows; {remedy}"
@@ -210,7 +202,7 @@ class Predictor:
     def _nobodys(self, served: str, n: int) -> NDArray[Any]:
         """Return empty hospital names, one for each of ``n`` rows of a table without hospitals.
 
-        Raises ``DataError`` if hospitals do not share one model, so that scoring needs the hospital.
+        Raises ``DataError`` if hospitals do not share one model.
         """
         owners: Sequence[Owners] = list(set(self.served.owners[served].values()))
         if len(owners) > 1 or self.served.elsewhere(served) != owners[0]:

@@ -26,8 +26,7 @@ GROUPED = {
     ",": rf"{BEYOND}(?:{SPACED}|(?:\.[0-9]{{3}})+)(?:,[0-9]+)?",
     None: rf"{BEYOND}(?:(?:{SPACED})(?:\.[0-9]+)?|(?:,[0-9]{{3}})+\.[0-9]+|(?:,[0-9]{{3}}){{2,}})",
 }
-"""Patterns of numbers with thousands separators, by decimal mark. The key None is for files whose decimal mark must be
-a point."""
+"""Patterns of numbers with thousands separators, by decimal mark; None means that only a point is allowed."""
 SHARES = {"half": 0.5, "limit": 1.0, "missing": float("nan")}
 
 
@@ -42,8 +41,8 @@ def features(rows: pd.DataFrame) -> Any:
 
     For trees, a missing value stays NaN, and a category is given by its index.
 
-    Raises ``ValueError``, which names the column, if a column is missing or has dates or times as Python objects. Also
-    raises it if a numeric column has a text that is not a number.
+    Raises ``ValueError``, which names the column, if a column is missing, has dates or times as Python objects, or has
+    texts instead of numbers.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]
@@ -77,10 +76,7 @@ def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series
 
 
 def _value(text: str, compared_as: str) -> Any:
-    """Return a text in the form in which categories are compared, such as a number.
-
-    ``compared_as`` names the form. Returns None if the text cannot be converted.
-    """
+    """Return a text in the form ``compared_as``, such as a number, or None if this is impossible."""
     if compared_as == "truth":
         return {"true": 1, "1": 1, "false": 0, "0": 0}.get(text.strip().lower())
     if compared_as == "text":
@@ -94,7 +90,7 @@ def _value(text: str, compared_as: str) -> Any:
 
 
 def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
-    """Return the index of each value's category, from 0; NaN for a value of no category.
+    """Return the index of each value's category, from 0; NaN for an unknown category.
 
     ``found`` has one boolean column per category.
     """
@@ -105,10 +101,10 @@ def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
 
 
 def read(path: str) -> pd.DataFrame:
-    """Read a file in the format of the training file; every cell becomes a text.
+    """Read a file in the format of the training file; all values are texts, and blank rows are skipped.
 
-    Blank rows are skipped, and a warning reports their number. The index is each row's position in the file, from 0.
-    Raises ``ValueError``, which names the line, if a line has too many or too few fields.
+    The index is each row's position in the file, from 0. Raises ``ValueError``, which names the line, if a line has too
+    many or too few fields.
     """
     described = _described()
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
@@ -132,7 +128,7 @@ def read(path: str) -> pd.DataFrame:
 
 
 def _unquoted(text: str) -> str:
-    """Return the text inside a spreadsheet formula such as ``="007"``; other texts are returned unchanged."""
+    """Return the text inside a spreadsheet formula such as ``="007"``, or the unchanged text."""
     match = re.fullmatch('="((?:[^"]|"")*)"', text.strip(), re.DOTALL)
     return text if match is None else match[1].replace('""', '"')
 
@@ -143,9 +139,9 @@ def _described() -> dict[str, Any]:
 
 
 def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: bool) -> pd.Series:
-    """Return the texts of a column, with None for missing values.
+    """Return the texts of a column, with None for the texts ``missing`` and ``marks``.
 
-    ``missing`` and ``marks`` are texts that stand for missing values; ``comma``: whether numbers have a decimal comma.
+    ``comma`` says whether numbers have a decimal comma.
     """
     marks = [*marks, *(mark.replace(",", ".") for mark in marks if comma)]
     by_value = [float(mark) for mark in marks if _is_number(mark) and not re.match("[+-]?0[0-9]|.*[nN]", mark)]
@@ -163,7 +159,6 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
 
 
 def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
-    """Convert each value that is not missing; each distinct value is converted once."""
     given = given.map(str, na_action="ignore") if given.dtype == object else given.astype(object)
     codes, different = pd.factorize(given)
     converted = pd.Series([*(convert(value) for value in different), None], dtype=object)

@@ -1,7 +1,4 @@
-"""Converts a run's model to a program of ``torch.export``, and to ONNX with torch.
-
-The program is tested before it is written, and rejected if its outputs differ from those of the run's model.
-"""
+"""Converts a run's model to a program of ``torch.export``, and to ONNX with torch."""
 
 from __future__ import annotations
 
@@ -26,19 +23,16 @@ from raysim.training.base import Exportable
 class Scores(nn.Module):
     """A torch module that computes a model's predictions from float32 features ``[n, F]``.
 
-    The outputs are probabilities, or predictions of numeric labels. They have the shape ``[n]``, or ``[n, C]`` for
-    ``C`` classes if there are more than two.
+    They are probabilities, or predictions of numeric labels: ``[n]``, or ``[n, C]`` for more than two classes.
     """
 
     def __init__(self, module: nn.Module, classes: int, precision: torch.dtype, shift: Shift | None = None) -> None:
-        """``shift`` is a recalibration of the module's outputs, which must be logits of two classes; None without
-        one."""
+        """``shift`` is a recalibration of the module's outputs, which must be logits of two classes."""
         super().__init__()
         self.module, self._classes, self._precision = module, classes, precision
         self._shift = None if shift is None else (shift.intercept, shift.slope)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return the probabilities or predictions for ``features [n, F]``."""
         z: Tensor = self.module(features.to(self._precision))
         if not self._classes:
             return z
@@ -50,7 +44,7 @@ class Scores(nn.Module):
 def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
     """Convert a run's model to a torch program. Raises ``ConfigError`` if this is impossible.
 
-    ``owner`` is the name of the model's parameters, such as ``global`` or ``personal/<hospital>``.
+    ``owner`` names the model's parameters, such as ``global`` or ``personal/<hospital>``.
     """
     model, fitted = cast(Exportable, predictor.model), predictor.preprocessing
     theta, shift = predictor.served.of(owner)
@@ -89,7 +83,6 @@ def write_onnx(program: torch.export.ExportedProgram, path: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence warnings of torch's exporters, which users cannot act on."""
     import warnings
 
     log = logging.getLogger("torch.onnx")

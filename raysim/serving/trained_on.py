@@ -1,5 +1,4 @@
-"""Digests of the data that trained an exported model. They are stored in ``export.json``, and ``raysim validate``
-compares them."""
+"""Digests of the data that trained an exported model, which ``raysim validate`` compares."""
 
 from __future__ import annotations
 
@@ -26,9 +25,9 @@ TEST_ROWS = "Other rows of this table trained the model: only the test rows of i
 
 
 def trained_on(config: Config) -> dict[str, Any]:
-    """Return digests of the data of ``config``: of each file, and of the settings that select training rows.
+    """Return digests of the files of ``config``, and of its settings that select training rows.
 
-    Returns an empty mapping if the files cannot be read.
+    The result is empty if the files cannot be read.
     """
     try:
         source = plugins.build_source(config.data)
@@ -45,7 +44,7 @@ def shared(stored: Mapping[str, Any] | None, config: Config) -> tuple[str | None
     """Return a remark if a model may have been trained on the data of ``config``, else None.
 
     Also returns whether ``config`` has the same data and split as the model's run, so that the test rows can be used.
-    ``stored``: the digests of :func:`trained_on` for the model's run; None for a model that raysim did not export.
+    ``stored`` is the result of :func:`trained_on` for the model's run.
     """
     if stored is None:
         return UNSAID, False

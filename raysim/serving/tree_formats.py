@@ -1,8 +1,7 @@
 """Writes boosted trees as plain JSON, as a model of xgboost, and as ONNX (TreeEnsembleRegressor of ``ai.onnx.ml``).
 
-All formats are made from :func:`raysim.trees.written.as_json`. xgboost and ONNX add the values of trees in single
-precision. xgboost has only conditions "less than": ``x <= e`` becomes ``x < e'``, where ``e'`` is the next larger
-number in single precision.
+xgboost and ONNX add the values of trees in single precision. xgboost has only conditions "less than": ``x <= e``
+becomes ``x < e'``, where ``e'`` is the next larger number in single precision.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from raysim.trees.written import as_json
 Tree = Mapping[str, Any]
 
 LARGEST = float(np.finfo(np.float32).max)
-"""The largest threshold of a split in exported trees; it replaces larger and infinite thresholds."""
+"""The largest threshold of a split in exported trees."""
 
 OBJECTIVES = {
     "logistic": ("binary:logistic", "[5E-1]"),
@@ -34,15 +33,14 @@ OBJECTIVES = {
     "squared": ("reg:squarederror", "[0E0]"),
     "poisson": ("count:poisson", "[1E0]"),
 }
-"""For each loss, the objective in xgboost, and the ``base_score`` that adds 0 to the sum of the trees' values. For
-``softmax``, any ``base_score`` could be used."""
+"""For each loss, the objective in xgboost, and the ``base_score`` that adds 0 to the sum of the trees' values."""
 
 
 def writer(predictor: Predictor, owner: str, form: str) -> Callable[[Path], None]:
     """Return a function that writes a run's trees to a path in the format ``form``.
 
-    ``owner`` is the name of the model's parameters, such as ``global`` or ``personal/<hospital>``. Raises
-    ``ConfigError`` if the outputs of the ONNX model differ from those of the run's model.
+    ``owner`` names the model's parameters, such as ``global``. Raises ``ConfigError`` if the outputs of the ONNX model
+    differ from those of the run's model.
     """
     theta, shift = predictor.served.of(owner)
     model = cast(Grows, predictor.model)
@@ -73,7 +71,7 @@ def _try(predictor: Predictor, owner: str, levels: Sequence[int], content: bytes
 
 
 def shifted(tree: Tree, shift: Shift | None) -> dict[str, Any]:
-    """Return a copy of the trees that includes a recalibration: outputs before the link are scaled and shifted."""
+    """Return the trees with their outputs before the link scaled and shifted, as in recalibration."""
     made = copy.deepcopy(dict(tree))
     if shift is None:
         return made
@@ -86,11 +84,11 @@ def shifted(tree: Tree, shift: Shift | None) -> dict[str, Any]:
 
 
 class _Stored(NamedTuple):
-    """The nodes of a tree, numbered consecutively from 0; the root has the number 0."""
+    """The nodes of a tree, numbered from 0 (the root)."""
 
     nodes: Sequence[Mapping[str, Any]]
     left: list[int]
-    """For each node, the number of its left child, or -1 if the node is a leaf. ``right`` has the right children."""
+    """For each node, the number of its left child, or -1 for a leaf."""
     right: list[int]
 
 
@@ -101,10 +99,7 @@ def _stored(tree: Tree) -> _Stored:
 
 
 def xgboost_model(tree: Tree) -> dict[str, Any]:
-    """Convert the trees to xgboost's format 3, for ``Booster(model_file=...)``.
-
-    The constant that is added to the trees' values becomes a tree without splits.
-    """
+    """Convert the trees to xgboost's format 3, for ``Booster(model_file=...)``."""
     objective, start = OBJECTIVES[tree["loss"]]
     outputs, columns = len(tree["base"]), len(tree["columns"])
     bases = [
@@ -186,7 +181,6 @@ def _xgboost_tree(number: int, tree: Tree, levels: Sequence[int]) -> dict[str, A
 
 
 def _below(node: Mapping[str, Any]) -> float:
-    """Return a node's number in xgboost: the value of a leaf, or the threshold below which rows go left."""
     if "value" in node:
         return float(node["value"])
     if "levels" in node:
@@ -199,10 +193,8 @@ def _below(node: Mapping[str, Any]) -> float:
 def onnx_model(tree: Tree) -> bytes:
     """Convert the trees to ONNX.
 
-    The input is ``features [n, F]``; the output ``scores`` has one column per class if there are more than two.
-
-    For each split by categories, a lookup table maps the category to an additional feature: 0 for categories that go
-    left, 1 for all others. The split compares this feature.
+    The input is ``features [n, F]``; the output ``scores`` has one column per class if there are more than two. Each
+    split by categories compares an additional feature: 0 for categories that go left, 1 for all others.
     """
     from onnx import TensorProto, checker, helper, numpy_helper
 
@@ -250,10 +242,7 @@ def onnx_model(tree: Tree) -> bytes:
 
 
 def _last(loss: str, constants: dict[str, NDArray[Any]]) -> list[Any]:
-    """Return the ONNX nodes that convert the trees' sums to scores: the inverse link of the ``loss``.
-
-    The sums are ``[n, K]``, one column per output. Constants that the nodes need are added to ``constants``.
-    """
+    """Return the ONNX nodes of the inverse link of the ``loss``, and add their constants to ``constants``."""
     from onnx import helper
 
     if loss == "softmax":

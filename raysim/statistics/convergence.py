@@ -1,4 +1,4 @@
-"""Classify a run's training loss as converged, still falling, or diverged, by one rule for all runs.
+"""Classify a run's training loss as converged, still falling, or diverged.
 
 ``L_0 .. L_K`` are the losses at the points of a curve, ``L_0`` before training. A loss is the mean over the training
 rows of all hospitals.
@@ -18,8 +18,7 @@ The verdict is
   L_0) + 2 se`` and ``m1 > m0``; or if the last window has a loss above ``L_0`` and its range is more than ``max(gain,
   .2 L_0)``;
 - otherwise *falling* if ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
-- otherwise *converged*: the loss no longer changes. It need not be the least possible loss: federated averaging with
-  several local steps converges to a point that is not the minimum.
+- otherwise *converged*: the loss no longer changes.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ LEAST_POINTS = 5
 """The smallest number of points that a curve of losses must have to count as converged."""
 
 SMALL_FALL = 0.02
-"""A run counts as trained if the mean loss falls from one window of points to the next by less than this share of the
-loss before training."""
+"""A falling run counts as trained if :attr:`Convergence.fall` is less than this share."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +52,14 @@ class Convergence:
     - ``oscillating``: the last losses oscillate without falling.
     """
     before: float
-    """The loss before training."""
     last: float
-    """The last loss of the curve."""
     fall: float
     """The fall of the mean loss from the second last window of points to the last, divided by the loss before training.
-    It is NaN with fewer than five points, with a loss that is not finite, or if the loss before training is 0."""
+    NaN if undefined."""
 
     @property
     def trained(self) -> bool:
-        """Whether further rounds would change the loss little: it has converged, or falls by less than
-        :data:`SMALL_FALL` of the initial loss.
-        """
+        """Whether the loss has converged, or falls by less than :data:`SMALL_FALL` of the initial loss."""
         return self.verdict == "converged" or (self.verdict == "falling" and self.fall < SMALL_FALL)
 
 
@@ -108,7 +102,4 @@ def convergence(losses: Sequence[float], constant: float = float("nan")) -> Conv
 
 
 def _noise(differences: NDArray[np.float64]) -> float:
-    """Return the standard deviation of the noise of one loss, from the median absolute deviation of ``differences``
-    between neighbouring losses.
-    """
     return float(np.median(np.abs(differences - np.median(differences))) / 0.6745 / np.sqrt(2))

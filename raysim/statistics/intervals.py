@@ -26,22 +26,20 @@ BISECTIONS = 60
 
 ENOUGH = 2.5
 """The logit interval is used if the number of rows of the rarer class, times the distance of the AUROC from the nearer
-of 0 and 1, is at least this. It then has its nominal coverage for any shape of scores. Otherwise the score interval is
-better."""
+of 0 and 1, is at least this.
+"""
 
 FEW_ROWS = 10
-"""Number of rows below which reports print other intervals, because the usual ones cover too little. A share of fewer
-rows has Clopper and Pearson's interval instead of Wilson's. An AUROC whose rarer class has fewer rows has
-:func:`few_rows_interval`."""
+"""Number of rows below which reports print other intervals, because the usual ones cover too little."""
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
 """The variance of an AUROC A is ``A (1 - A) (OF_RARER / r + OF_COMMONER / c)`` with ``r`` rows of the rarer class and
-``c`` rows of the other. These factors hold if the scores of the rarer class vary more. If the scores of both classes
-vary alike, both factors are about a third."""
+``c`` rows of the other.
+"""
 
 
 class Interval(NamedTuple):
-    """The lower and upper limits of intervals, each an array of the shape of the figures."""
+    """The lower and upper limits of intervals, as arrays."""
 
     low: Floats
     high: Floats
@@ -66,9 +64,8 @@ def score_interval(
     """Return the 95 % score interval of an AUROC: all true AUROCs ``t`` within ``Z`` standard deviations of the
     observed one. The standard deviation is the root of ``variance(t, events, non_events)``.
 
-    The interval needs only the AUROC and the numbers of events and non-events, and is defined even for one event. If
-    the AUROC is 0 or 1, the limit on that side is exactly 0 or 1. The limits are NaN if the AUROC is NaN or a class has
-    no rows.
+    If the AUROC is 0 or 1, the limit on that side is exactly 0 or 1. The limits are NaN if the AUROC is NaN or a class
+    has no rows.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -85,11 +82,10 @@ def score_interval(
 
 
 def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
-    """Return the 95 % interval of an AUROC with few rows of one class. The AUROC is treated as a share of an effective
-    number of rows, with Clopper and Pearson's interval.
+    """Return the 95 % interval of an AUROC with few rows of one class. It is Clopper and Pearson's for a share of an
+    effective number of rows.
 
-    The number is chosen such that the variance of the share equals that of an AUROC of normal scores whose rarer class
-    has the larger spread (:data:`OF_RARER`). The interval accounts for the skewed distribution with few rows. The
+    The variance of the share is that of an AUROC of normal scores whose rarer class varies more (:data:`OF_RARER`). The
     limits are NaN if the AUROC is NaN or a class has no rows.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
@@ -103,8 +99,7 @@ def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non
     """Return the 95 % interval that reports print for each AUROC.
 
     - With fewer than :data:`FEW_ROWS` rows of the rarer class, it is :func:`few_rows_interval`.
-    - Otherwise it is :func:`logit_interval`, if the number of rows of the rarer class, times the distance of the AUROC
-      from the nearer of 0 and 1, is at least :data:`ENOUGH`.
+    - Otherwise it is :func:`logit_interval`, under the condition at :data:`ENOUGH`.
     - Otherwise it is :func:`score_interval`.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))
@@ -133,8 +128,8 @@ def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
 
 
 def clopper_pearson(successes: ArrayLike, rows: ArrayLike) -> Interval:
-    """Return the interval of the share ``successes / rows`` by inversion of the binomial test (Clopper and Pearson). It
-    covers the true share with a probability of at least 95 %. It is NaN without rows.
+    """Return the interval of the share ``successes / rows`` by inversion of the binomial test (Clopper and Pearson).
+    The limits are NaN without rows.
     """
     from scipy.special import betaincinv
 
@@ -159,8 +154,8 @@ def share_interval(successes: ArrayLike, rows: ArrayLike) -> Interval:
 def observed_over_expected(observed: ArrayLike, expected: ArrayLike, rows: ArrayLike) -> Interval:
     """Return the 95 % interval of the ratio of ``observed`` to ``expected`` events among ``rows``.
 
-    It is Clopper and Pearson's interval of the share of events, multiplied by ``rows / expected``. It lies between 0
-    and ``rows / expected``, the possible values of the ratio, and never has width 0. It is NaN if no event is expected.
+    It is Clopper and Pearson's interval of the share of events, multiplied by ``rows / expected``. It is NaN if no
+    event is expected.
     """
     o, e, n = np.broadcast_arrays(*(_floats(x) for x in (observed, expected, rows)))
     share = clopper_pearson(o, n)

@@ -1,8 +1,7 @@
 """The interval of one trained model's mean figure over hospitals, for other patients of the same hospitals.
 
-Each hospital's figure has an interval for other patients, and hospitals are independent. Each hospital's half-width is
-multiplied by its share of the rows. The half-width of the mean's interval is the root of the sum of the squares of
-these products. Definitions and coverage: ``docs/statistics.md``.
+Each hospital's figure has an interval for other patients, and hospitals are independent. Definitions and coverage:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations

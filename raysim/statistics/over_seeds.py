@@ -1,10 +1,7 @@
 """One hospital's figure over several training seeds, with an interval for other patients and other seeds.
 
-Seeds share many test patients, and the server does not know which. The contribution of patients to the interval is
-therefore as wide as if all seeds had tested the same patients: it is the mean half-width of the seeds' own intervals.
-Half the width of the interval is the root of the sum of the squares of two contributions, of patients and of seeds.
-Each contribution uses the quantile of its own degrees of freedom. The mean over all hospitals has an interval of the
-same kind (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
+Seeds share many test patients, and the server does not know which. The interval is therefore as wide as if all seeds
+had tested the same patients. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from raysim.statistics.intervals import stdtrit
 
 class OverSeeds(NamedTuple):
     """The mean ``value`` of a figure over training seeds, its interval ``low`` to ``high``, and the number of ``seeds``
-    that define the figure. Seeds that do not define it are left out.
+    that define the figure.
 
     ``value`` is NaN if no seed defines the figure; the limits are NaN also if no seed has an interval.
     """
@@ -39,8 +36,8 @@ def over_seeds(
     and seeds.
 
     ``low`` and ``high`` are the limits of each seed's 95 % interval for other patients. If only one seed defines the
-    figure, its interval is returned, which does not cover differences between seeds. Limits are clipped to the possible
-    range ``within``: two numbers, or two arrays ``[...]``.
+    figure, the result is the interval of this seed, which does not cover differences between seeds. Limits are clipped
+    to the possible range ``within``: two numbers, or two arrays ``[...]``.
     """
     v, lower, upper = (np.asarray(each, dtype=np.float64) for each in (value, low, high))
     defined = np.isfinite(v)
@@ -55,10 +52,8 @@ def over_seeds(
 
 
 def squared_reach(values: Floats, mean: Floats, defined: NDArray[np.bool_]) -> Floats:
-    """Return the square of the half-width of the 95 % interval of a mean over ``S`` seeds, as far as it is due to
-    differences between seeds. It is 0 for fewer than two ``defined`` values.
-
-    ``values [S, ...]`` are the seeds' figures, and ``mean [...]`` is their mean.
+    """Return the part of the squared half-width of a mean's 95 % interval that is due to differences between seeds. It
+    is 0 for fewer than two ``defined`` values.
     """
     seeds = defined.sum(axis=0)
     degrees = np.maximum(seeds - 1, 1)

@@ -2,10 +2,8 @@
 them.
 
 The bound on the number is that of closed testing with Simes' test (Hommel's shortcut); the names come from Holm's
-procedure. The bound is wrong in at most 5 % of federations, and so are the names. This holds whatever the effects at
-other hospitals. The bound requires that hospitals are independent; the names do not. Counting the hospitals whose own
-interval excludes 0 has no such guarantee: among 208 hospitals without any effect, it finds about ten. Sources: Holm
-1979; Hommel 1988; Goeman and Solari 2011.
+procedure. Each is wrong in at most 5 % of federations. Only the bound requires independent hospitals. Counting the
+hospitals whose own interval excludes 0 has no such guarantee. Sources: Holm 1979; Hommel 1988; Goeman and Solari 2011.
 """
 
 from __future__ import annotations
@@ -23,9 +21,8 @@ class Bound(NamedTuple):
     """A lower bound on the number of hospitals that have the tested effect: at least ``at_least`` hospitals have it.
     ``of`` is the number of tested hospitals.
 
-    ``named`` are the indices of hospitals that demonstrably have the effect, in ascending order of their p-values.
-    ``at_least`` is never less than ``len(named)``. If it is larger, further hospitals have the effect, but it is
-    unknown which.
+    ``named`` are the indices of hospitals that demonstrably have the effect, in ascending order of their p-values. If
+    ``at_least`` is larger than ``len(named)``, further hospitals have the effect, but it is unknown which.
     """
 
     at_least: int
@@ -37,10 +34,7 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
     """Return a lower bound on the number of hospitals that have the tested effect, from the p-values ``p [H]`` of ``H``
     hospitals.
 
-    Hospitals with NaN are not tested. ``p`` is 1 for a hospital whose test has no power. Let ``h`` be the size of the
-    largest set of hospitals that Simes' test does not reject. It is the largest ``i`` such that, among the ``i``
-    largest p-values, the ``j``-th smallest is above ``alpha j / i`` for every ``j`` from 1 to ``i``. Of ``T`` tested
-    hospitals, at least ``T - h`` have the effect.
+    Hospitals with NaN are not tested. ``p`` must be 1 for a hospital whose test has no power.
     """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))
@@ -57,9 +51,7 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
 
 
 def holm(p: ArrayLike) -> Floats:
-    """Return the adjusted value of each of the p-values ``p [H]``: the smallest level at which Holm's procedure rejects
-    its hypothesis. A NaN is not counted as a test.
-    """
+    """Return the p-values ``p [H]`` adjusted by Holm's procedure. A NaN is not counted as a test."""
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))
     order = judged[np.argsort(values[judged], kind="stable")]

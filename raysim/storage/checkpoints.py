@@ -1,9 +1,8 @@
 """Checkpoints: a run's state as one safetensors file with a JSON header, from which the run resumes bit for bit.
 
-Reading a checkpoint executes no code from it: arrays are plain numbers, the rest is JSON, and classes come from the
-configured strategy. A file appears complete or not at all. Its name contains the digest of its content. If a file is
-damaged, the run resumes from an earlier one. The states of random generators are not stored, because all random numbers
-are keyed by seed, purpose, round and hospital.
+Reading a checkpoint executes no code from it. A file appears complete or not at all, and its name contains the digest
+of its content. If a file is damaged, the run resumes from an earlier one. Random generators have no state to store:
+they are keyed by seed, purpose, round and hospital.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
 class Checkpoints:
     """The checkpoints of one run of ``strategy`` at ``location``, a folder or URI. Only the last ``keep`` are stored.
 
-    ``fingerprint``: the digest of the settings that determine the run's result.
+    ``fingerprint`` is the digest of the settings that determine the result.
     """
 
     def __init__(self, location: str, keep: int, fingerprint: str, strategy: Strategy) -> None:
@@ -86,7 +85,6 @@ def clear(location: str) -> None:
 
 
 def _listed(files: FileStore) -> list[tuple[int, str]]:
-    """Return the round and the name of each stored checkpoint, in the order of rounds."""
     matches = [NAME.fullmatch(name) for name in files.names()]
     return sorted((int(match[1]), match[0]) for match in matches if match)
 
@@ -94,7 +92,7 @@ def _listed(files: FileStore) -> list[tuple[int, str]]:
 class Writer:
     """Writes checkpoints on a background thread while rounds continue.
 
-    If a checkpoint cannot be written, the error is raised at the next checkpoint, or at the end of the context.
+    A failure is raised at the next checkpoint, or at the end of the context.
     """
 
     def __init__(self, checkpoints: Checkpoints) -> None:
@@ -102,7 +100,7 @@ class Writer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self.round = 0
-        """The round of the last checkpoint that was passed to the writer; 0 before the first."""
+        """The round of the last checkpoint passed to the writer; 0 before the first."""
 
     def __enter__(self) -> Writer:
         return self

@@ -1,8 +1,6 @@
-"""The files of a run's clinical figures: by hospital and for all hospitals together, with curves and equity over
-hospitals.
+"""The files of a run's clinical metrics: by hospital and for all hospitals together, with curves and equity.
 
-All figures are computed from each hospital's histogram of predicted scores, not from single predictions.
-``docs/metrics.md`` defines the columns.
+The metrics are computed from each hospital's histogram of predicted scores. ``docs/metrics.md`` defines the columns.
 """
 
 from __future__ import annotations
@@ -41,8 +39,7 @@ def write(out: Manifest, folder: Path, federation: Federation, outcome: Outcome,
 def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> dict[str, pd.DataFrame]:
     """Return the tables ``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by name.
 
-    The result is empty if clinical figures were not configured (``asked`` is None), or if the label does not have two
-    classes.
+    The result is empty if ``asked`` is None, or if the label does not have two classes.
     """
     if asked is None or not outcome.scores:
         return {}
@@ -74,8 +71,7 @@ def _figures(
     which: NDArray[np.int64],
     measured: Sequence[ClinicalFigure],
 ) -> pd.DataFrame:
-    """Return ``clinical.csv`` of a model, with one row per hospital and clinical figure. ``which`` has the hospitals'
-    indices."""
+    """Return ``clinical.csv`` of a model: one row per metric and hospital with an index in ``which``."""
     wide = len(measured)
     stacked = {
         name: np.stack([getattr(figure, name)[which] for figure in measured], axis=1).ravel()
@@ -102,10 +98,7 @@ def _figures(
 def _calibration(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], bins: int
 ) -> pd.DataFrame:
-    """Return ``calibration.csv`` of a model: one row per hospital and bin of predicted risk that has rows.
-
-    ``which`` has the indices of the hospitals to include.
-    """
+    """Return ``calibration.csv`` of a model: one row per hospital and bin of predicted risk that has rows."""
     filled = calibration_bins(counts, bins)
     at, bin_ = np.nonzero(filled.rows[which] > 0)
     cells = which[at], bin_
@@ -128,10 +121,7 @@ def _calibration(
 def _net_benefit(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], curve: NDArray[np.float64]
 ) -> pd.DataFrame:
-    """Return ``net_benefit.csv`` of a model: one row per hospital and threshold of ``curve``.
-
-    ``which`` has the indices of the hospitals to include.
-    """
+    """Return ``net_benefit.csv`` of a model: one row per hospital and threshold of ``curve``."""
     benefit = net_benefit_curve(counts, curve)
     return pd.DataFrame(
         {
@@ -147,7 +137,6 @@ def _net_benefit(
 
 
 def _equity(model: str, equities: Sequence[ClinicalEquity]) -> pd.DataFrame:
-    """Return ``clinical_equity.csv`` of a model: for each figure, how it is distributed over hospitals."""
     wanted = ("worst_decile", "p10", "p90", "gini", "std", "size_bias", "hospitals", "undefined")
     return pd.DataFrame(
         {

@@ -20,13 +20,12 @@ from raysim.training.base import Layout
 COEFFICIENTS = "coefficients.csv"
 
 IMPORTANCE, DEPENDENCE = "importance.csv", "dependence.csv"
-"""Names of the files with the importance of each source column, and with the model's partial dependence on it. Models
-of any kind can have them."""
+"""Names of the files with the importance of each source column, and with the partial dependence on it."""
 
 INTERCEPT = "(intercept)"
 
 SURE = ("se", "low", "high", "se_robust", "low_robust", "high_robust")
-"""Columns with the standard error and interval of a coefficient; :class:`Uncertainty` has fields of the same names."""
+"""Columns with the standard error and interval of a coefficient; :class:`Uncertainty` has the same fields."""
 
 GLOBAL = "global"
 """The name of the server's model in the column ``model``."""
@@ -44,14 +43,13 @@ def coefficients(
     - ``coefficient``: the coefficient of the feature as the model receives it; numeric features are in standard
       deviations.
     - ``per_unit``: the coefficient per unit of the source's column; 0 if the column did not vary in training.
-    - ``se``, ``low``, ``high``: standard error and 95 % interval of ``coefficient``, for the global model. They are
-      empty if the strategy does not estimate them, or if the column was left out of the model.
+    - ``se``, ``low``, ``high``: standard error and 95 % interval of ``coefficient``, for the global model. They may be
+      empty.
     - ``se_robust``, ``low_robust``, ``high_robust``: the same, but also valid if coefficients differ between hospitals.
-    - ``effect``: what a coefficient with a standard error is: the logarithm of an odds ratio or rate ratio, or a
-      difference.
+    - ``effect``: the meaning of a coefficient: the logarithm of an odds ratio or rate ratio, or a difference.
 
-    The feature ``(intercept)`` comes last. With more than two classes there is also a column ``class``, and one row for
-    each model, class and feature.
+    The feature ``(intercept)`` comes last. With more than two classes there is one row for each model, ``class`` and
+    feature.
     """
     if set(layout.names) != {"weight", "bias"} or not vectors:
         return None
@@ -87,8 +85,7 @@ def coefficients(
 
 
 def of_global_model(path: Path) -> pd.DataFrame:
-    """Read the rows of the global model from a file of :func:`coefficients`; none if the label has more than two
-    classes."""
+    """Read the rows of the global model from a file of :func:`coefficients`; none for more than two classes."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file)
         names = ("model", "feature", "effect")

@@ -1,8 +1,4 @@
-"""``fairness.csv`` and ``risks_by_group.csv``: groups of patients within hospitals, under a run's headline model.
-
-This module also makes the tables of attacks and of clusters of patients. The tables of clusters are computed from
-models and from hospitals' messages; no patient's row is read.
-"""
+"""The tables of groups of patients within hospitals, of attacks and of clusters of patients."""
 
 from __future__ import annotations
 
@@ -26,10 +22,7 @@ if TYPE_CHECKING:
 
 
 def of_groups(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
-    """Return ``patients.csv``, ``fairness.csv`` and ``risks_by_group.csv`` by these names.
-
-    The result is empty if the run has no groups of patients.
-    """
+    """Return ``patients.csv``, ``fairness.csv`` and ``risks_by_group.csv`` by name; empty without groups."""
     tables = {}
     if outcome.grouping is not None:
         tables["patients.csv"] = subgroups.table(federation, outcome.grouping, outcome.groups)
@@ -45,7 +38,7 @@ def fairness_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
     """Return one row per patient attribute and pair of its groups, with the difference between the two groups.
 
     ``docs/statistics.md`` explains the columns. Only the pair with the largest difference relative to its standard
-    error has a test. For this pair, the difference over the rows of all hospitals together is also decomposed.
+    error has a test and a decomposition.
     """
     return pd.DataFrame(
         {"model": model, "attribute": attribute} | _of_pair(pair) | (_of_test(gap) if pair.groups == gap.groups else {})
@@ -97,19 +90,17 @@ def risks_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
 
 
 ATTACK = "attack.csv"
-"""Name of the file with the table of an attack's harm to each hospital."""
 
 
 def as_json(figures: AttackFigures) -> dict[str, Any]:
-    """Return the figures of an attack as values for JSON; undefined values become None."""
+    """Return the metrics of an attack as values for JSON; undefined values become None."""
     tree = dataclasses.asdict(figures)
     tree.pop("per_hospital")
     return dict(plain(tree))
 
 
 def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> pd.DataFrame:
-    """Return one row per hospital: whether it is Byzantine, its cluster, and how much the attack harmed its
-    performance."""
+    """Return one row per hospital: whether it is Byzantine, its cluster, and how much the attack harmed it."""
     bad = set(figures.bad)
     return pd.DataFrame(
         {
@@ -122,21 +113,17 @@ def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> p
 
 
 TOP = (5, 10, 20)
-"""The numbers ``k`` for which :func:`overlap` compares the ``k`` largest coefficients of patient clusters' models."""
+"""The values of ``k`` in :func:`mean_overlap`."""
 
 
 def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
-    """Return ``patient_clusters.csv`` and ``feature_overlap.csv`` by these names; empty if patients are not
-    clustered."""
+    """Return ``patient_clusters.csv`` and ``feature_overlap.csv`` by name; empty if patients are not clustered."""
     tables = {"patient_clusters.csv": composition(federation, outcome), "feature_overlap.csv": overlap(outcome)}
     return {name: table for name, table in tables.items() if table is not None}
 
 
 def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None:
-    """Return one row per hospital and cluster of patients, with the columns ``hospital, cluster, n_train``.
-
-    Returns None if patients are not clustered.
-    """
+    """Return one row ``hospital, cluster, n_train`` per hospital and cluster of patients; None without clusters."""
     rows = outcome.clusters_of_patients
     if rows is None:
         return None
@@ -151,10 +138,9 @@ def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None
 
 
 def overlap(outcome: Outcome) -> pd.DataFrame | None:
-    """Return how much the most important features of patient clusters overlap, one row per number of features.
+    """Return the :func:`mean_overlap` of patient clusters' most important features, one row for each number in ``TOP``.
 
-    Column ``top`` has the number of features, which is one of ``TOP``. Column ``overlap`` has the value of
-    :func:`mean_overlap`. Returns None for fewer than two clusters of patients, and for a model that is not linear.
+    Returns None for fewer than two clusters of patients, and for a model that is not linear.
     """
     served = [rows for rows in outcome.serve.values() if rows.ndim == 2]
     if not served or len(models := np.unique(served[-1])) < 2 or set(outcome.layout.names) != {"weight", "bias"}:
@@ -166,11 +152,10 @@ def overlap(outcome: Outcome) -> pd.DataFrame | None:
 
 
 def mean_overlap(sizes: Floats, k: int) -> float:
-    """Return the share of the ``k`` largest coefficients that two models have in common, averaged over all pairs of
-    models.
+    """Return the share of the ``k`` largest coefficients that two models have in common, averaged over pairs of models.
 
     ``sizes [G, F]`` has the absolute coefficients of ``G`` models for ``F`` features. Among equal coefficients, the
-    earlier feature counts as larger.
+    first counts as larger.
     """
     tops: Ids = np.argsort(-sizes, axis=1, kind="stable")[:, :k]
     return float(np.mean([len(np.intersect1d(a, b)) / k for a, b in combinations(tops, 2)]))

@@ -1,6 +1,6 @@
 """Convert a run's state to plain arrays and JSON for a checkpoint, and back.
 
-Anybody may have modified a checkpoint, so all of its content is checked, and none of it is executed.
+All content of a checkpoint is checked, and none of it is executed, because it may come from anybody.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ from raysim.traffic.ledger import Entry, Ledger
 from raysim.virtual_time.clock import Clock, checked
 
 FORMAT = 12
-"""The number of the checkpoint format that this version writes and reads; other formats are refused."""
+"""The number of the checkpoint format; other formats are refused."""
 
 UNREADABLE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
-"""Exceptions that may arise when raysim reads a file that it did not write; ``UnicodeDecodeError`` is a
-``ValueError``."""
+"""Exceptions that may arise when raysim reads a file that it did not write."""
 
 
 class Damaged(ValueError):
-    """A checkpoint that cannot be used; the message gives the reason."""
+    """Raised for a checkpoint that cannot be used."""
 
 
 def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
-    """Return the content of a checkpoint: the state of a run of ``strategy``, with its history if there is one."""
+    """Return the content of a checkpoint of a run of ``strategy``."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -122,7 +121,7 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
 def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> None:
     """Raise :class:`Damaged` if the traffic ledger disagrees with the bytes sent in ``rounds``.
 
-    The check matters because the privacy cost of a run is computed from the ledger alone.
+    A run's privacy cost is computed from the ledger alone.
     """
     sent = ledger.sent_by_round()
     late = max(sent, default=0) - max((row.round for row in rounds), default=0)
@@ -140,16 +139,14 @@ def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> No
 
 
 def _count(value: Any, name: str, most: int = 2**62) -> int:
-    """Return ``value``, which must be a whole number from 0 to ``most``. Raises :class:`Damaged`, which names
-    ``name``."""
+    """Return ``value``, a whole number from 0 to ``most``. Raises :class:`Damaged`, which names ``name``."""
     if type(value) is not int or not 0 <= value <= most:
         raise Damaged(f"its {name} is {value!r:.50}")
     return value
 
 
 def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays of a safetensors file, and raysim's JSON from its header. Raises ``ValueError`` if it is
-    damaged."""
+    """Return the arrays of a safetensors file, and raysim's JSON from its header. Raises ``ValueError`` if damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -168,7 +165,6 @@ def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
 
 
 BEST = "best/"
-"""Prefix of the names of a checkpoint's arrays that belong to the best state so far, for early stopping."""
 
 
 def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dict[str, Any] | None:
@@ -191,9 +187,8 @@ def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], stra
 def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
     """Add a traffic ledger to ``arrays``, and return its entries as ``[round, kind, hospitals, all, bytes, program]``.
 
-    ``hospitals`` is the number of hospitals. ``all`` is true if their ids are 0, 1, ... in order; otherwise their ids
-    are in the array ``ledger``. ``bytes`` is a single number if all hospitals sent equally much; otherwise it is None,
-    and the numbers are in ``ledger``.
+    ``hospitals`` is the number of hospitals. ``all`` is true if their ids are 0, 1, ... in order; ``bytes`` is a single
+    number if all sent equally much. Other ids and numbers are in the array ``ledger``.
     """
     rows, lists = [], [np.empty(0, dtype=np.int64)]
     for round, kind, hospitals, sent, program in ledger.entries:
@@ -206,8 +201,7 @@ def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
 
 
 def unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hospitals_in_all: int) -> Ledger:
-    """Restore the ledger that :func:`pack_ledger` stored. Raises :class:`Damaged` for an entry with too many
-    hospitals."""
+    """Restore the ledger that :func:`pack_ledger` stored. Raises :class:`Damaged` for too many hospitals."""
     ledger, rest = Ledger(), arrays["ledger"]
     for round, kind, count, everyone, same, program in rows:
         # Checked before it is allocated.

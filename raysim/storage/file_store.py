@@ -19,7 +19,7 @@ class FileStore(Protocol):
         """Return a file's content."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, and create the folder if it does not exist."""
+        """Write a file, in a folder that is created if it does not exist."""
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -97,12 +97,12 @@ class RemoteFileStore:
 
 
 def file_store(location: str) -> FileStore:
-    """Return the store of files at a path or URI. Raises ``ConfigError`` for a URI without a known file system."""
+    """Return the store of files at a path or URI. Raises ``ConfigError`` for an unknown file system."""
     return RemoteFileStore(location) if "://" in location else LocalFileStore(Path(location))
 
 
 def check(location: str) -> None:
-    """Raise ``ConfigError`` if the checkpoint folder ``location`` cannot be written. Creates this folder, empty."""
+    """Create the checkpoint folder ``location``. Raises ``ConfigError`` if it cannot be written."""
     try:
         probe = file_store(location)
         probe.write("probe", b"")

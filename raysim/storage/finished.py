@@ -33,11 +33,11 @@ AS_THEY_ARE = ("figures", "sketches", "predictions", "untrained", "one_class", "
 """The fields of an :class:`Outcome` that are stored without conversion."""
 
 COUNTED = {"errors": ErrorCounts, "scores": ScoreCounts, "validation_scores": ScoreCounts}
-"""The fields of an :class:`Outcome` that map models to named tuples, and the class of these tuples."""
+"""The fields of an :class:`Outcome` that map models to these classes of named tuples."""
 
 
 def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> None:
-    """Write the data of a finished run that its comparison needs. Model parameters are written only with ``models``."""
+    """Write the data of a finished run that its comparison needs, with model parameters only if ``models``."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -72,10 +72,7 @@ def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> No
 
 
 def load_finished(folder: Path) -> Outcome | None:
-    """Read the outcome that :func:`save_finished` wrote; None if it is damaged.
-
-    The outcome has no models if they were not written.
-    """
+    """Read the outcome that :func:`save_finished` wrote; None if it is damaged."""
     try:
         arrays, header = read_tensors((folder / FINISHED).read_bytes())
         metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")

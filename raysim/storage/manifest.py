@@ -4,10 +4,9 @@
 
     {"format": 1, "kind": "run", "version": "0.1.0", "files": {"rounds.csv": {"bytes": 812, "blake2b": "9f0c..."}}}
 
-``files`` are the result files, by their paths in the folder. Files that are needed only for resuming are not listed.
-Each run of a comparison has its own manifest. The comparison's manifest lists these manifests with their digests, and
-therefore covers all results. A file is listed just before it appears, so that every result file is listed. Digests are
-BLAKE2b of 32 bytes (``b2sum -l 256``).
+``files`` are the result files, by their paths in the folder. A file is listed just before it appears. A comparison's
+manifest lists the manifests of its runs, and therefore covers all results. Digests are BLAKE2b of 32 bytes (``b2sum -l
+256``).
 """
 
 from __future__ import annotations
@@ -34,11 +33,10 @@ NAME = "manifest.json"
 FORMAT = 1
 
 Kind = Literal["run", "compare", "curve", "study", "sweep", "audit", "design", "judge", "validate"]
-"""The commands that write into a folder."""
 
 
 class Manifest:
-    """The list of the result files of one command in its folder. It writes, lists and removes these files.
+    """The list of the result files of one command in its folder, which it writes and removes.
 
     ``kind`` is the command, ``version`` the version of raysim that wrote the files. ``files`` maps each file to its
     size (``bytes``) and digest (``blake2b``).
@@ -69,8 +67,7 @@ class Manifest:
 
     @staticmethod
     def read(folder: Path) -> Manifest:
-        """Read the manifest in ``folder``. Raises ``ConfigError`` if there is none, or if this version cannot use
-        it."""
+        """Read the manifest in ``folder``. Raises ``ConfigError`` if this is impossible."""
         path = folder / NAME
         try:
             tree = bounded.read_json(path)
@@ -91,8 +88,7 @@ class Manifest:
 
     @property
     def files(self) -> Mapping[str, Mapping[str, Any]]:
-        """The listed files in the order of writing, each as ``{path in the folder: {"bytes": size, "blake2b":
-        digest}}``."""
+        """The listed files as ``{path in the folder: {"bytes": size, "blake2b": digest}}``, in the order of writing."""
         return self._files
 
     def __contains__(self, name: str) -> bool:
@@ -102,7 +98,7 @@ class Manifest:
     def together(self) -> Iterator[None]:
         """In this context, hold back all files that are written, and make them appear together at its end.
 
-        The manifest is then written once, and not once per file. After an error, none of the files appears.
+        After an error, none of the files appears.
         """
         before = dict(self._files)
         try:
@@ -117,10 +113,7 @@ class Manifest:
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """Write a result file in a context: the caller writes to the yielded path; the file then appears as ``name``.
-
-        The file is listed in the manifest before it appears.
-        """
+        """Write a result file in a context: the caller writes to the yielded path, and the file appears as ``name``."""
         path = self.folder / _inside(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         if self._unlisted is not None:
@@ -140,12 +133,12 @@ class Manifest:
             write_csv(table, temporary)
 
     def rows(self, name: str, table: pd.DataFrame) -> None:
-        """Write a table of many rows, eight times as fast as :meth:`csv`. All texts are quoted."""
+        """Write a table of many rows, eight times as fast as :meth:`csv`, with all texts quoted."""
         with self.writing(name) as temporary:
             write_csv(table, temporary, many_rows=True)
 
     def pieces(self, name: str, tables: Iterable[pd.DataFrame]) -> None:
-        """Write a table that is given as parts, one after the other, in the format of :meth:`rows`."""
+        """Write a table that is given in parts, in the format of :meth:`rows`."""
         with self.writing(name) as temporary:
             write_pieces(tables, temporary)
 
@@ -172,8 +165,7 @@ class Manifest:
         return {name: self.folder / name for name in (*self._files, NAME) if not name.endswith(f"/{NAME}")}
 
     def changed(self) -> list[str]:
-        """Return the listed files, including those of subfolders, that are missing or have changed since they were
-        written."""
+        """Return the listed files, also of subfolders, that are missing or changed."""
         names = []
         for name, entry in self._files.items():
             path = self.folder / name
@@ -185,7 +177,7 @@ class Manifest:
         return names
 
     def remove(self) -> None:
-        """Remove the listed files, then the manifest, and the folders that are then empty."""
+        """Remove the listed files, the manifest, and the folders that are then empty."""
         for name in self._files:
             path = self.folder / name
             if name.endswith(f"/{NAME}") and path.exists():
@@ -208,8 +200,7 @@ class Manifest:
 def check_plain(folder: Path) -> None:
     """Raise ``ConfigError`` if ``folder`` holds anything except files and folders, at any depth.
 
-    raysim makes no links. A link in an untrusted folder could redirect reading, writing or removal outside it, and a
-    pipe could block the command for ever.
+    In an untrusted folder, a link could redirect writing or removal outside it, and a pipe could block for ever.
     """
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -221,7 +212,7 @@ def check_plain(folder: Path) -> None:
 
 
 def spare(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` if a file must not be written to ``path``, because it is a device, a pipe or a result file.
+    """Raise ``ConfigError`` if ``path`` is a device, a pipe or a result file, which must not be written to.
 
     The error names the command-line ``option`` with which the user gave the path.
     """
@@ -246,10 +237,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _inside(name: str) -> str:
-    """Return ``name``. Raises ``ValueError`` if it is not a relative path inside the manifest's folder.
-
-    The check is needed because manifests may come from untrusted sources.
-    """
+    """Return ``name``. Raises ``ValueError`` if it is not a relative path inside the manifest's folder."""
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or path.as_posix() != name or name == NAME:
         raise ValueError(f"'{name}' is not a path of a file in it")

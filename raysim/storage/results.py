@@ -26,23 +26,21 @@ from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest, check_plain
 
 SPLIT = "split.csv"
-"""Name of the file that tells for each row of the source whether it is a training, validation or test row."""
+"""The file that says for each row of the source whether it is for training, validation or test."""
 
 PREDICTIONS = "predictions.csv"
-"""Name of the file with the outputs of every model for every row, if ``evaluation.predictions`` is on."""
 
 RECALIBRATION = "recalibration.csv"
-"""Name of the file with the recalibration at each hospital, if hospitals recalibrate after the last round."""
 
 LONGEST_PART = 255
-"""Largest number of bytes that all usual file systems allow in the name of a file or folder."""
+"""Largest number of bytes that usual file systems allow in the name of a file or folder."""
 
 
 def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
     """Return the folder for results: ``out``, or ``runs/<name>/<time>-<id>`` if it is None.
 
-    Raises ``ConfigError`` if the folder cannot be written, or if it has files but no ``manifest.json`` of raysim. Any
-    files are allowed if a command is resumed in the folder (``again``).
+    Raises ``ConfigError`` if the folder cannot be written, or if it has files but no ``manifest.json``. Any files are
+    allowed if a command is resumed (``again``).
     """
     folder = out or Path("runs") / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
     if "\0" in str(folder) or any(len(os.fsencode(part)) > LONGEST_PART for part in folder.parts):
@@ -81,8 +79,8 @@ def write_run(
 ) -> None:
     """Write a run's files, each completely or not at all. The files of its models are written only with ``models``.
 
-    ``predicted`` names the hospitals whose predictions are written; if it is empty, all predictions are written as
-    configured. If it names hospitals, the files of traffic and of clinical figures are left out.
+    ``predicted`` names the hospitals whose predictions are written, without the files of traffic and of clinical
+    metrics. If it is empty, predictions are written as configured.
     """
     # Imported late: they take a fifth of a second.
     from raysim.storage import clinical_tables
@@ -118,7 +116,6 @@ def write_run(
 
 
 def _write_models(out: Manifest, federation: Federation, outcome: Outcome, precision: str) -> None:
-    """Write the files that are needed to score new rows, and the table of coefficients for linear models."""
     from safetensors.numpy import save_file
 
     models = served.served(federation, outcome, precision)
@@ -138,8 +135,7 @@ def _write_models(out: Manifest, federation: Federation, outcome: Outcome, preci
 def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
     """Return the content of ``summary.json``: all metrics of the federation by name, and totals of traffic and time.
 
-    Metrics of the headline model (``model``) are at the top; metrics of every model are under ``models``. Undefined
-    values are null.
+    Metrics of the headline model are at the top; those of every model are under ``models``. Undefined values are None.
     """
     model, headline = list(outcome.metrics.items())[-1]
     return {
@@ -165,7 +161,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
 def converged(outcome: Outcome) -> dict[str, Any]:
     """Return whether the training loss has converged, and the losses from which this follows.
 
-    If it is unknown, the only entry is ``convergence``, which is None.
+    The key ``convergence`` is None if it is unknown.
     """
     training, model = outcome.convergence, outcome.losses.model
     if training is None:
@@ -196,7 +192,7 @@ def stopped(outcome: Outcome) -> dict[str, Any]:
 
 
 def traffic(outcome: Outcome) -> dict[str, int]:
-    """Return the bytes that hospitals received and sent in all rounds, and those before the first round."""
+    """Return the bytes that hospitals received and sent in all rounds, and before the first round."""
     rounds, setup = outcome.traffic, outcome.setup
     return {
         "bytes_down": rounds.down,
@@ -213,13 +209,12 @@ def provenance(federation: Federation) -> dict[str, Any]:
 
 @cache
 def _versions() -> dict[str, str]:
-    """Return the versions of Python, raysim and the libraries that compute results."""
     python = {"raysim": __version__, "python": platform.python_version()}
     return python | versions("ray", "torch", "numpy", "scikit-learn", "mlflow")
 
 
 def write_config(out: Manifest, frozen: Mapping[str, Any], federation: Federation) -> None:
-    """Write ``config.yaml``: the complete, runnable configuration, below comments on versions and data."""
+    """Write ``config.yaml``: the complete configuration, below comments on versions and data."""
     made_by = dumped(provenance(federation))
     comments = "".join(f"# {line}\n" for line in made_by.splitlines())
     out.text("config.yaml", comments + dumped(frozen))

@@ -41,18 +41,15 @@ FILE = "resume.json"
 PENDING_MLFLOW = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
-"""Name of the file that says to which run checkpoints outside the run's folder belong; it lies next to these
-checkpoints."""
+"""Name of the file that says to which run checkpoints outside the run's folder belong."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
-"""The commands whose folders have a ``resume.json``."""
 
 FREE = ("name", "resources", "tracking", "checkpoint")
-"""Sections of a configuration that do not affect results, and may be changed before a run is resumed."""
+"""Sections of a configuration that do not affect results."""
 
 _PLAIN = {"None": "null", "True": "true", "False": "false"}
-"""The spelling in YAML of Python's constants, by their spelling in Python."""
 
 
 @dataclass(frozen=True)
@@ -60,44 +57,38 @@ class Ticket:
     """The content of ``resume.json``."""
 
     kind: str
-    """The command, one of ``KINDS``."""
     settings: Mapping[str, Any]
-    """The settings that determine the result; see :func:`settings_of`."""
     checkpoints: str
-    """The place of checkpoints: ``checkpoints`` in the folder itself, or a folder or URI elsewhere."""
+    """The place of checkpoints: ``checkpoints`` in the folder itself, or another folder or URI."""
     working: str
     """The working directory of the command, from which relative paths start."""
     id: str
     """The id by which MLflow identifies the run."""
     finished: bool = False
-    """Whether the run has ended successfully, so that nothing is left to resume."""
     reached: int = 0
-    """An upper bound on the last round that the latest start has run. It is 0 for runs that do not sample noise again
-    when they are resumed."""
+    """An upper bound on the last round that the latest start has run; 0 for runs that do not resample noise."""
     starts: int = 0
-    """The number of earlier starts. It stays 0 for runs that do not sample noise again when they are resumed."""
+    """The number of earlier starts; 0 for runs that do not resample noise."""
     rounds: int = 0
-    """An upper bound on the number of rounds of earlier starts that were repeated. Each repetition has a privacy
-    cost."""
+    """An upper bound on the rounds of earlier starts that were repeated. Each repetition has a privacy cost."""
     baselines: int = 0
-    """How often the baseline, the runs without the attack, was started. Each start has a privacy cost."""
+    """How often the baseline (the runs without the attack) was started. Each start has a privacy cost."""
     format: int = FORMAT
 
     @property
     def fingerprint(self) -> str:
-        """The digest of the settings that determine the result. Every checkpoint of the run contains it."""
+        """The digest of the settings that determine the result, which every checkpoint contains."""
         text = json.dumps(self.settings, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def location(self, folder: Path) -> str:
-        """Return where the checkpoints of the run in ``folder`` are stored: a path or URI."""
+        """Return the path or URI of the checkpoints of the run in ``folder``."""
         return str(folder.absolute() / CHECKPOINTS) if self.checkpoints == CHECKPOINTS else self.checkpoints
 
     def check_owner(self, folder: Path) -> None:
         """Raise ``ConfigError`` if the checkpoints are outside ``folder`` and belong to another run.
 
-        A run removes old checkpoints at the place that its ``resume.json`` names. If this file was modified, they could
-        be another run's checkpoints.
+        A run removes old checkpoints, so that a modified ``resume.json`` could remove another run's checkpoints.
         """
         if self.checkpoints == CHECKPOINTS:
             return
@@ -116,8 +107,7 @@ class Ticket:
         write_json(folder / FILE, dataclasses.asdict(self))
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ``ConfigError`` for the first key whose value in ``settings`` differs from that at the start of the
-        run."""
+        """Raise ``ConfigError`` for the first key of ``settings`` whose value has changed since the run's start."""
         then, now = dict(flatten(self.settings)), dict(flatten(settings))
         for key in [*then, *now]:
             if then.get(key) != now.get(key):
@@ -130,8 +120,8 @@ class Ticket:
 def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return the settings that determine a run's result, for comparison when the run is resumed.
 
-    They are the stored configuration (``frozen``) without the sections that do not affect results (``FREE``), and the
-    fingerprint of the data (``data``).
+    They are the stored configuration (``frozen``) without the sections :data:`FREE`, and the fingerprint of the data
+    (``data``).
     """
     tree = {key: value for key, value in frozen.items() if key not in FREE}
     plain: dict[str, Any] = json.loads(json.dumps(tree | {"data fingerprint": data}))
@@ -139,7 +129,7 @@ def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
 
 
 def read_ticket(folder: Path) -> Ticket:
-    """Read ``resume.json`` in a folder. Raises ``ConfigError`` if there is none, or if this version cannot use it."""
+    """Read ``resume.json`` in a folder. Raises ``ConfigError`` if this is impossible."""
     try:
         tree = bounded.read_json(folder / FILE)
         if tree.get("format") != FORMAT:
@@ -165,10 +155,9 @@ def read_ticket(folder: Path) -> Ticket:
 
 
 def has_progress(folder: Path) -> bool:
-    """Return whether a run in ``folder`` has left anything to resume from: it is finished or has a checkpoint.
+    """Return whether a run in ``folder``, or in the comparison in ``folder``, is finished or has a checkpoint.
 
-    ``folder`` may also be a comparison, whose runs are then tested. If checkpoints are at a URI, the function assumes
-    that one exists, and does not connect.
+    Checkpoints at a URI are assumed to exist.
     """
     for path in (*folder.glob(FILE), *folder.glob(f"runs/*/seed-*/{FILE}")):
         ticket = read_ticket(path.parent)
@@ -183,8 +172,8 @@ def has_progress(folder: Path) -> bool:
 def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
     """Create a folder, and lock it against other processes of raysim.
 
-    Raises ``ConfigError`` if another process still holds the lock after ``patience`` seconds. At the end of the
-    context, folders that were created here are removed if they are empty.
+    Raises ``ConfigError`` if another process still holds the lock after ``patience`` seconds. At the end, created
+    folders are removed if they are empty.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(folder):
@@ -233,7 +222,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 @dataclass(eq=False)
 class Opened:
-    """The open folder of a run or comparison. ``again``: whether the run or comparison is resumed."""
+    """The open folder of a run or comparison. ``again`` says whether it is resumed."""
 
     folder: Path
     ticket: Ticket
@@ -241,11 +230,7 @@ class Opened:
     again: bool
 
     def finish(self, outcome: Outcome | None = None, *, models: bool = False) -> None:
-        """Record that the run or comparison is finished.
-
-        If ``outcome`` is given, it is stored for the run's comparison; the models are stored only if ``models`` is
-        true.
-        """
+        """Record that the run or comparison is finished, and store the ``outcome`` for the run's comparison."""
         with writing(self.folder):
             if outcome is not None:
                 save_finished(self.folder, outcome, models=models)
@@ -254,8 +239,7 @@ class Opened:
     def begins(self, since: int) -> EarlierPlays:
         """Return how often the run was started before, and how many rounds of these starts are run again.
 
-        The run continues after round ``since``, so later rounds of an earlier start are repeated. Both runs of a
-        repeated round cost privacy, although the results of the first are not used.
+        The run continues after round ``since``. A repeated round costs privacy twice.
         """
         before = EarlierPlays(self.ticket.starts, self.ticket.rounds)
         earlier = before.stopped(since, self.ticket.reached) if self.ticket.reached else before
@@ -263,10 +247,7 @@ class Opened:
         return earlier
 
     def reaches(self, round: int) -> None:
-        """Record that rounds up to ``round`` may run, before they run.
-
-        If the process is killed, all of them count for the privacy cost.
-        """
+        """Record, before they run, that rounds up to ``round`` may run and count for the privacy cost."""
         self.ticket = dataclasses.replace(self.ticket, reached=round)
         with writing(self.folder):
             self.ticket.save(self.folder)
@@ -283,10 +264,9 @@ class Opened:
         return before
 
     def finished(self) -> Outcome | None:
-        """Return the stored result of a run, if the run is finished and belongs to a comparison; see
-        :func:`load_finished`.
+        """Return the stored result of a finished run of a comparison.
 
-        Returns None if the run is not finished, or if one of its files is missing or changed: the run is then repeated.
+        Returns None if the run is not finished, or if one of its files is missing or changed: it must then be repeated.
         """
         if not (self.again and self.ticket.finished) or self.manifest.changed():
             return None
@@ -313,13 +293,12 @@ def opened(
 ) -> Iterator[Opened]:
     """Open ``folder`` for a run or comparison, locked against other processes.
 
-    With ``again``, the run or comparison in the folder is resumed, if one was begun there. Raises ``ConfigError`` if
-    its settings now differ from those at its start. In all other cases a new run or comparison begins: the files that
-    manifests of an earlier one list are removed, and the configuration is written.
+    With ``again``, the run or comparison in the folder is resumed, if there is one. Raises ``ConfigError`` if its
+    settings have changed. In all other cases the files of an earlier one are removed, and the configuration is written.
 
     - ``frozen``: the complete configuration, as it is stored.
     - ``data``: the fingerprint of the data.
-    - ``patience``: how many seconds to wait for another process that uses the folder.
+    - ``patience``: the seconds to wait for another process that uses the folder.
     """
     settings = settings_of(frozen, data)
     with held(folder, patience):
@@ -353,7 +332,6 @@ def opened(
 
 
 def _owner(run_id: str, folder: Path) -> dict[str, str]:
-    """Return the content of ``owner.json``, which names the run to which checkpoints outside its folder belong."""
     return {"id": run_id, "folder": str(folder.resolve())}
 
 

@@ -23,14 +23,14 @@ from raysim.statistics.meta_analysis.between_hospitals import shrunken_auroc
 from raysim.strategies.base import Floats
 
 VIRTUAL = ("virtual_seconds", "asked", "staleness")
-"""Columns of the table of rounds that exist only if unreliable hospitals are simulated."""
+"""Columns of the table of rounds of unreliable hospitals."""
 
 
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
     """Return one row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every model.
 
-    Runs with early stopping also have the column ``validation_loss``. Runs that simulate unreliable hospitals have
-    the columns ``virtual_seconds``, ``asked`` and ``staleness``, explained in :class:`Round`.
+    Runs with early stopping also have the column ``validation_loss``. Runs with unreliable hospitals have the columns
+    :data:`VIRTUAL`, explained in :class:`Round`.
     """
     return pd.DataFrame(
         {
@@ -80,8 +80,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
 
 
 def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
-    """Return for each hospital whether its model was trained: ``yes``, ``no``, or ``one class`` if its training rows
-    have only one class."""
+    """Return whether each hospital's model was trained: ``yes``, ``no``, or ``one class`` if labels are all equal."""
     trained = np.full(hospitals, "yes", dtype=object)
     for states, word in ((outcome.one_class, "one class"), (outcome.untrained, "no")):
         if model in states:
@@ -90,10 +89,7 @@ def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
 
 
 def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> pd.DataFrame:
-    """Return the recalibration of the model at each hospital, one row per hospital.
-
-    Columns include the number of labelled rows used, their events, and the reason if the hospital has no recalibration.
-    """
+    """Return the recalibration of the model at each hospital, one row per hospital."""
     return pd.DataFrame(
         {
             "hospital": federation.hospitals,
@@ -138,7 +134,7 @@ def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
 def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
     """Return the predictions of each model for the rows of ``part``, in the format that ``raysim judge`` reads.
 
-    Only for labels of two classes. Columns: ``hospital, row, patient, label, model, margin, probability, train_rows,
+    The label must have two classes. Columns: ``hospital, row, patient, label, model, margin, probability, train_rows,
     all_rows`` and ``group_<attribute>``.
     """
     sizes, k = federation.sizes(part), PARTS.index(part)
@@ -164,8 +160,7 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """Return columns by name: the 95 % interval of each hospital's AUROC, and a shrunken AUROC with its interval.
 
     ``auroc_low`` and ``auroc_high`` measure uncertainty due to the hospital's patients. ``auroc_shrunken`` is the AUROC
-    shrunken towards the mean over hospitals. The shrinkage is stronger for hospitals whose AUROC is less certain. An
-    undefined ``auroc_shrunken`` is NaN.
+    shrunken towards the mean over hospitals, more strongly if it is less certain; NaN if undefined.
     """
     sums = outcome.pairs.get(model)
     if sums is None:
@@ -183,7 +178,7 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
 
 
 def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
-    """Return every message that left a hospital: round, hospital, kind, bytes, and the client program that sent it."""
+    """Return every message that left a hospital, one row each."""
     entries, names = outcome.ledger.entries, np.array(federation.hospitals, dtype=object)
     counts = [len(entry.hospitals) for entry in entries]
     return pd.DataFrame(

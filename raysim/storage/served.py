@@ -1,8 +1,7 @@
 """The models of a run, and the model used for each hospital: ``models.safetensors`` and ``serving.json``.
 
-Together with ``preprocessing.json`` and the model family that ``config.yaml`` names, these files suffice to score rows
-of the run and new rows. Each parameter vector is stored under a name, its owner: ``global``, ``cluster/<k>``,
-``personal/<hospital>``, or the model's name for any other vector that all hospitals use.
+Each parameter vector is stored under a name, its owner: ``global``, ``cluster/<k>``, ``personal/<hospital>``, or the
+model's name for any other vector that all hospitals use.
 """
 
 from __future__ import annotations
@@ -35,32 +34,29 @@ PREPROCESSING = "preprocessing.json"
 FORMAT = 1
 
 DIVISION = "division"
-"""Prefix of the names, in the file of models, of the arrays of the rule that assigns rows to groups of patients."""
+"""Prefix of the names of the arrays of the rule that assigns rows to groups of patients."""
 
 PERSONAL = "personal/"
-"""Prefix of the names of hospitals' own parameter vectors, as in ``personal/<hospital>``."""
 
 NOBODY = "(untrained)"
-"""The name used in place of a parameter vector if a hospital's model is untrained; the hospital's rows are not
-scored."""
+"""The name in place of a parameter vector if a hospital's model is untrained. Its rows are not scored."""
 
 Owners = str | tuple[str, ...]
-"""The name of the parameter vector for all rows of a hospital, or a tuple with one name for each group of its rows."""
+"""The name of the parameter vector for a hospital's rows, or one name for each group of its rows."""
 
 ELSEWHERE = f"{RECALIBRATED} for other hospitals"
 """Name of the recalibrated model for hospitals that did not take part in the run."""
 
 
 class Shift(NamedTuple):
-    """A recalibration of a model's outputs: ``intercept + slope * outputs``. ``of`` names the model's parameter
-    vector."""
+    """A recalibration of a model's outputs: ``intercept + slope * outputs``. ``of`` names its parameter vector."""
 
     of: str
     intercept: float
     slope: float
 
     def applied(self, outputs: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the recalibrated ``outputs [n]``, in double precision."""
+        """Return the recalibrated ``outputs [n]``."""
         return np.asarray(self.intercept + self.slope * outputs.astype(np.float64))
 
 
@@ -69,29 +65,26 @@ class Served:
     """The parameter vectors of a run, and which of them is used for each hospital or for each group of its patients."""
 
     vectors: Mapping[str, NDArray[Any]]
-    """Each parameter vector ``[P]`` by its name, such as ``global``, in the run's precision."""
+    """Each parameter vector ``[P]`` by its name, in the run's precision."""
     owners: Mapping[str, Mapping[str, Owners]]
-    """For each model, and for each hospital by name, the name of the parameter vector that is used. The last model is
-    the one whose metrics are the run's main metrics."""
+    """For each model and each hospital's name, the name of the parameter vector. The last model is the headline
+    model."""
     others: Owners | None
-    """The name of the parameter vector for hospitals that did not take part in the run; None if no vector suits all
-    hospitals."""
+    """The name of the parameter vector for hospitals that did not take part in the run; None if there is none."""
     division: Division | None = None
     """The rule that assigns rows to groups of patients; None if models are for whole hospitals."""
     shifts: Mapping[str, Shift] = field(default_factory=dict)
-    """By the name of each recalibrated model, the recalibration of another parameter vector's outputs."""
+    """The recalibration of each recalibrated model, by its name."""
 
     def of(self, owner: str) -> tuple[NDArray[Any], Shift | None]:
-        """Return the parameter vector to use for the name ``owner``, and the recalibration of its outputs. The
-        recalibration is None if outputs are not recalibrated."""
+        """Return the parameter vector with the name ``owner``, and the recalibration of its outputs, if any."""
         shift = self.shifts.get(owner)
         return self.vectors[owner if shift is None else shift.of], shift
 
     def elsewhere(self, model: str) -> Owners | None:
         """Return the name of the parameter vector of ``model`` for hospitals that did not take part in the run.
 
-        None if ``model`` is not used for them. If models belong to groups of patients, there is one name for each
-        group.
+        None if there is none; one name for each group of patients if models belong to groups.
         """
         if self.others is None or model == RECALIBRATED:
             return self.others
@@ -100,13 +93,12 @@ class Served:
 
     @property
     def headline(self) -> str:
-        """The name of the run's headline model, whose metrics are the run's headline metrics."""
+        """The name of the run's headline model."""
         return list(self.owners)[-1]
 
 
 def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
-    """Return the models of the run's last evaluation; scoring with them reproduces the predictions of this
-    evaluation."""
+    """Return the models of the run's last evaluation."""
     used = dataclasses.replace(outcome, models=outcome.models.astype(precision))
     states = {hospital: {MODEL: theta.astype(precision)} for hospital, theta in outcome.own_models.items()}
     names = _names(outcome)
@@ -142,14 +134,14 @@ def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
     """Return ``plain`` with one more model, which is recalibrated at each hospital.
 
     Hospitals that did not take part use the mean recalibration, if they use the same parameter vector as all
-    participants. Otherwise they use no recalibration.
+    participants, else none.
     """
     shifts: dict[str, Shift] = {}
 
     def shifted(owners: Owners, whose: str, a: float, b: float) -> Owners:
-        """Return new names for recalibrated versions of the vectors ``owners``, and store their recalibrations.
+        """Name recalibrated versions of the vectors ``owners``, and store their intercept ``a`` and slope ``b``.
 
-        ``a`` is the intercept, ``b`` the slope, and ``whose`` the first part of the new names.
+        ``whose`` is the first part of the names.
         """
         if owners == NOBODY:
             return NOBODY
@@ -175,7 +167,6 @@ def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
 
 
 def _names(outcome: Outcome) -> dict[int, str]:
-    """Return the name under which each row of the run's parameters is stored, such as ``global`` or ``cluster/0``."""
     names = {0: "global"} | {row: f"cluster/{row - 1}" for row in range(1, len(outcome.models))}
     for model, rows in outcome.serve.items():
         row = int(rows.flat[0])
@@ -185,7 +176,6 @@ def _names(outcome: Outcome) -> dict[int, str]:
 
 
 def _stored_rows(outcome: Outcome) -> list[int]:
-    """Return the rows of the run's parameters that some hospital uses, alone or in a mixture."""
     rows = {row for rows in outcome.serve.values() for row in np.unique(rows[rows != OWN]).tolist()}
     if outcome.mixture is not None and any((rows == OWN).any() for rows in outcome.serve.values()):
         mixed = outcome.mixture > 0
@@ -196,8 +186,8 @@ def _stored_rows(outcome: Outcome) -> list[int]:
 def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Owners | None:
     """Return the name of the parameter vector for hospitals that did not take part.
 
-    It is the vector of the last model that has a single vector for all hospitals, else the global model. Returns None
-    if there is neither, or if each hospital has private parameters.
+    It belongs to the last model with a single vector for all hospitals, else to the global model. None if there is
+    neither, or if each hospital has private parameters.
     """
     if outcome.private is not None:
         return None
@@ -224,10 +214,7 @@ def to_store(served: Served, layout: Layout) -> tuple[dict[str, NDArray[Any]], d
 
 
 def named_tensors(vectors: Mapping[str, NDArray[Any]], layout: Layout) -> dict[str, NDArray[Any]]:
-    """Return the tensors of all parameter vectors by the name ``<owner>/<parameter>``.
-
-    ``vectors`` has each vector by the name of its owner, such as ``global``.
-    """
+    """Return the tensors of all parameter vectors by the name ``<owner>/<parameter>``."""
     return {
         f"{owner}/{name}": np.ascontiguousarray(tensor)
         for owner, theta in vectors.items()
@@ -236,10 +223,10 @@ def named_tensors(vectors: Mapping[str, NDArray[Any]], layout: Layout) -> dict[s
 
 
 def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) -> Served:
-    """Read the models in a run's folder, as :func:`to_store` wrote them. ``layout`` is the layout of their parameters.
+    """Read the models in a run's folder, as :func:`to_store` wrote them.
 
-    If models belong to groups of patients, ``strategy`` is called to make the run's strategy, which knows how rows are
-    divided into groups. Raises ``ConfigError`` if a file is missing, or if this version cannot read it.
+    If models belong to groups of patients, ``strategy`` makes the run's strategy, which knows the groups. Raises
+    ``ConfigError`` if a file is missing, or if this version cannot read it.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -274,7 +261,6 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
 
 
 def _written(theirs: Mapping[str, Owners]) -> Any:
-    """Return the names of parameter vectors by hospital, or a single entry if all hospitals have the same."""
     owners = set(theirs.values())
     return owners.pop() if len(owners) == 1 else dict(theirs)
 
@@ -302,8 +288,7 @@ def _each(owners: Owners) -> Iterable[str]:
 def _packed(division: Division | None, arrays: Arrays) -> Any:
     """Return JSON values of the rule that divides rows into groups, and add the rule's arrays to ``arrays``.
 
-    Returns None without such a rule. If the rule's fields cannot be stored, the result has only the name of its class,
-    and the reason.
+    If the rule's fields cannot be stored, the result has only the name of its class, and the reason.
     """
     if division is None:
         return None
@@ -320,7 +305,7 @@ def _packed(division: Division | None, arrays: Arrays) -> Any:
 def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> Division:
     """Return the rule that divides rows into groups, as :func:`_packed` stored it.
 
-    Its class is looked up in the modules of the strategy's classes, so that no file decides which module is imported.
+    Its class must be in a module of the strategy's classes, so that no file decides which module is imported.
     """
     name = tree["class"]
     if "not_kept" in tree:

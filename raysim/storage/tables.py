@@ -17,7 +17,7 @@ CSV, PARQUET = ".csv", (".parquet", ".pq")
 def check_place(path: Path, option: str) -> None:
     """Raise ``ConfigError`` if no table can be written to ``path``, or if ``path`` is a result file.
 
-    Call it before long work. The error names the command-line ``option`` with which the user gave the path.
+    The error names the command-line ``option`` with which the user gave the path.
     """
     if path.is_dir():
         raise ConfigError(f"{option}: {path} is a folder; name a .csv or .parquet file")
@@ -29,10 +29,7 @@ def check_place(path: Path, option: str) -> None:
 
 
 def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
-    """Write ``table``, without its index, to ``path``; an existing file is replaced.
-
-    Raises ``ConfigError`` if ``path`` cannot be written.
-    """
+    """Write ``table``, without its index, to ``path``, replacing any file. Raises ``ConfigError`` if this fails."""
     try:
         with replacing(path) as temporary:
             temporary.touch()  # Python's error explains why a file cannot be made

@@ -1,4 +1,4 @@
-"""The answer of a study: the metric that predicts the skew best, as a sentence and as terminal output."""
+"""The conclusion of a study, as a sentence and as terminal output."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from raysim.study.predictors import ALL
 TARGETS = {"log_alpha": "ln alpha", "alpha": "alpha"}
 
 EQUAL = 0.01
-"""Metrics whose R² differs by less than this are reported as equally good: R² changes as much with other seeds of the
-study."""
+"""Metrics whose R² differs by less than this are reported as equally good, because R² varies as much with the seeds."""
 
 
 def ranking(shares: pd.DataFrame) -> pd.Series:
-    """Return how well each metric alone predicts the label skew (alpha of a Dirichlet partition), the best first. The
-    measure is R² over all partitions, averaged over models. ``shares`` are the rows of ``importances.csv``.
+    """Return how well each metric alone predicts the label skew (alpha of a Dirichlet partition), the best first.
+
+    This is R² over all partitions, averaged over models. ``shares`` are the rows of ``importances.csv``.
     """
     together = shares[shares["clients"] == ALL]
     return together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")
 
 
 def headline(shares: pd.DataFrame, target: str) -> str:
-    """Return a sentence on the metric that predicts the skew best, or on several that are equally good, with their R².
+    """Return a sentence on the metrics that predict the skew best, with their R².
 
     ``shares`` are the rows of ``importances.csv``. ``target`` says whether alpha or its logarithm is predicted.
     """
@@ -50,7 +50,7 @@ def headline(shares: pd.DataFrame, target: str) -> str:
 
 
 def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: str) -> Block:
-    """Return what the terminal shows of the study in ``folder``; ``shares`` are the rows of its ``importances.csv``."""
+    """Return what the terminal shows of the study in ``folder``; ``shares`` are the rows of ``importances.csv``."""
     tree = read_tree(folder / "config.yaml")
     table = pd.read_csv(folder / "study.csv")
     infeasible = int((~table["feasible"]).sum())
@@ -77,8 +77,7 @@ def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: s
 
 
 def ranking_table(shares: pd.DataFrame) -> Table:
-    """Return a table of how well each metric predicts the label skew, over all partitions of a study, from the rows of
-    ``importances.csv``.
+    """Return a table of how well each metric predicts the label skew, from the rows of ``importances.csv``.
 
     It is sorted by model, and for each model by the R² of the metric alone, the best first.
     """
@@ -94,5 +93,4 @@ def ranking_table(shares: pd.DataFrame) -> Table:
 
 
 def readable_name(metric: object) -> str:
-    """Return the name of a metric as it is shown to readers."""
     return NAMES.get(str(metric), str(metric))

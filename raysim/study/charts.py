@@ -1,4 +1,4 @@
-"""The figures of a study, from the frames of :mod:`raysim.study.grid` and :mod:`raysim.study.predictors`."""
+"""The figures of a study."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ PANELS = (
 
 
 def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Figure]:
-    """Yield the plots of a study: metrics of label skew against alpha of the partition, how well each metric predicts
-    alpha, and, if ``table`` has them, numbers of clusters.
-    """
+    """Yield the plots of a study: metrics of label skew against alpha, how well each predicts alpha, and clusters."""
     yield metrics_by_alpha(table, metrics)
     yield importances(shares)
     if "clusters" in table:
@@ -42,8 +40,9 @@ def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -
 
 
 def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
-    """Plot each metric against alpha in a panel of its own. For each number of clients there is a line of means over
-    seeds, with a band from the lowest to the highest value.
+    """Plot each metric against alpha in a panel, with a line for each number of clients.
+
+    Lines are means over seeds, with a band from the lowest to the highest value.
     """
     groups = list(table[table["feasible"]].groupby("clients", sort=True))
     styles = [Style((9 - k) % COLOURS, SHAPES[k % len(SHAPES)]) for k in range(len(groups))]
@@ -69,8 +68,9 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
 
 
 def importances(shares: pd.DataFrame) -> Figure:
-    """Plot three panels with a cell for each metric and model: R² of the metric alone, its importance, and the R² lost
-    if it is shuffled. The metric that predicts best alone is on top.
+    """Plot for each metric and model R² of the metric alone, its importance, and the R² lost if it is shuffled.
+
+    The metric that predicts best alone is on top.
     """
     rows = shares[shares["clients"] == ALL]
     models = [str(model) for model in dict.fromkeys(rows["model"])]
@@ -102,9 +102,7 @@ def importances(shares: pd.DataFrame) -> Figure:
 
 
 def clusters(table: pd.DataFrame) -> Figure:
-    """Plot the number of clusters that the strategy chooses, for each number of clients and alpha: the mean over seeds,
-    with the range if it varies.
-    """
+    """Plot the strategy's number of clusters, mean and range over seeds, for each number of clients and alpha."""
     alphas, sizes = sorted(table["alpha"].unique()), sorted(table["clients"].unique())
     means, lows, highs = (
         table.pivot_table(index="clients", columns="alpha", values="clusters", aggfunc=how, dropna=False)

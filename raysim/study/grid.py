@@ -22,8 +22,7 @@ from raysim.study.settings import Study
 Labels = NDArray[np.int64]
 
 KNOWN = "label_counts"
-"""The name of the only statistic that a study can compute for a strategy: a hospital's number of rows of each class.
-All others need more than labels."""
+"""The only statistic that a study can compute for a strategy: a hospital's number of rows of each class."""
 
 
 def cells(study: Study) -> list[tuple[int, float, int]]:
@@ -32,11 +31,11 @@ def cells(study: Study) -> list[tuple[int, float, int]]:
 
 
 def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) -> Iterator[dict[str, float]]:
-    """Divide the labels ``y [N]`` by every partition of a study, and yield a row of figures for each partition.
+    """Divide the labels ``y [N]`` by every partition of a study, and yield a row of metrics for each partition.
 
-    Columns are ``clients, alpha, seed, feasible``, every metric of the label skew of training rows, and the Gini index
-    of the numbers of training rows. With a strategy, ``clusters`` is the number of clusters that it chooses. A
-    partition that leaves a client with too few rows is not feasible and has no figures.
+    Columns are ``clients, alpha, seed, feasible``, every metric of the label skew of training rows, the Gini index of
+    clients' sizes and, with a strategy, its number of ``clusters``. A partition that leaves a client with too few rows
+    is not feasible and has no metrics.
     """
     for clients, alpha, seed in cells(study):
         row: dict[str, float] = {"clients": clients, "alpha": alpha, "seed": seed}
@@ -56,8 +55,7 @@ def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) ->
 
 
 def divided(y: Labels, classes: int, clients: int, alpha: float, seed: int, min_size: int) -> NDArray[np.int64]:
-    """Divide the labels ``y`` among ``clients`` by a Dirichlet partition, and count the training rows of each class at
-    each client, ``[clients, classes]``.
+    """Divide the labels ``y [N]`` by a Dirichlet partition, and count training rows, ``[clients, classes]``.
 
     Raises ``DataError`` if no partition gives each client ``min_size`` rows.
     """
@@ -67,8 +65,7 @@ def divided(y: Labels, classes: int, clients: int, alpha: float, seed: int, min_
 
 
 def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) -> int:
-    """Return the number of clusters into which ``strategy`` divides ``H`` hospitals with label counts ``counts [H, C]``
-    (``C`` classes), in a run with this ``seed``.
+    """Return the number of clusters of ``H`` hospitals that ``strategy`` makes from label counts ``counts [H, C]``.
 
     Raises ``ConfigError`` for a strategy that makes no clusters, or that needs more than label counts.
     """
@@ -110,9 +107,7 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
 
 
 def check_feasible(table: pd.DataFrame) -> None:
-    """Raise ``DataError`` if the feasible partitions of ``table`` have fewer than two values of alpha or fewer than two
-    seeds, which is too few for a prediction.
-    """
+    """Raise ``DataError`` if the feasible partitions have fewer than two values of alpha or fewer than two seeds."""
     feasible = table[table["feasible"]]
     if feasible["alpha"].nunique() < 2 or feasible["seed"].nunique() < 2:
         raise DataError(
@@ -122,7 +117,6 @@ def check_feasible(table: pd.DataFrame) -> None:
 
 
 def _labelled(counts: NDArray[np.int64], rng: Callable[[], np.random.Generator]) -> Context:
-    """Return the context in which a program is executed at a hospital with given label counts and no features."""
     y = np.repeat(np.arange(len(counts)), counts)
     nothing = np.empty((len(y), 0))
     return cast(Context, SimpleNamespace(rows=Rows(nothing, y, nothing.astype(np.bool_)), rng=rng))

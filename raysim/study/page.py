@@ -1,4 +1,4 @@
-"""The page of a study, in words, tables and plots: which metric predicts the skew best."""
+"""The page of a study, in words, tables and plots."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Stu
 
 
 def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
-    """Return sentences on the metric that predicts the skew best, the most important metric of each model, and the
-    numbers of clusters chosen.
-    """
+    """Return sentences on the best metric, the most important metric of each model, and the numbers of clusters."""
     together = shares[shares["clients"] == ALL]
     alone = ranking(shares)
     sentences = [headline(shares, study.target)]

@@ -1,8 +1,7 @@
 """Finds the metric that predicts the skew best: scikit-learn models predict the skew from the metrics.
 
-Usually a model's own importances are reported, which are based on impurity or coefficients. They divide the importance
-of correlated metrics arbitrarily, and metrics of skew are correlated. Two other figures are therefore computed too: the
-loss of accuracy on held-out partitions when one metric is shuffled, and how well a metric predicts alone.
+A model's own importances divide the importance of correlated metrics arbitrarily. Therefore the loss of accuracy when
+one metric is shuffled, and the accuracy of each metric alone, are computed too.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from raysim.core.arrays import Floats
 from raysim.core.streams import stream
 
 ALL = "all"
-"""The value in the column ``clients`` of results over all partitions, whatever their number of clients."""
 
 FOLDS = 5
 SHUFFLES = 5
@@ -81,8 +79,9 @@ def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.
 
 
 def held_out(seeds: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
-    """Yield for each fold of a cross-validation which of ``n`` partitions are held out, ``[n]``. All partitions of one
-    seed are in the same fold, because they share random numbers.
+    """Yield for each fold of a cross-validation a mask ``[n]`` of the partitions that are held out.
+
+    All partitions of one seed are in the same fold, because they share random numbers.
     """
     distinct = np.unique(seeds)
     for part in np.array_split(distinct, min(FOLDS, len(distinct))):
@@ -90,9 +89,7 @@ def held_out(seeds: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
 
 
 def r_squared(y: Floats, predicted: Floats) -> float:
-    """Compute R², ``1 - sum (y - predicted)^2 / sum (y - mean y)^2``: 1 for exact predictions, 0 if they are no better
-    than the mean.
-    """
+    """Compute R², ``1 - sum (y - predicted)^2 / sum (y - mean y)^2``."""
     return float(1 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
 
 
@@ -106,9 +103,8 @@ def _predicted(make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[ND
 def _together(
     make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[NDArray[np.bool_]]
 ) -> tuple[float, Floats]:
-    """Compute R² of a model with all ``D`` metrics, and by how much it falls when each metric is shuffled on held-out
-    rows, ``[D]``.
-    """
+    """Compute R² of a model with all ``D`` metrics, and its fall ``[D]`` if each metric is shuffled in held-out
+    rows."""
     predicted, shuffled = np.empty_like(y), np.empty((X.shape[1], SHUFFLES, len(y)))
     for k, out in enumerate(folds):
         model = make().fit(X[~out], y[~out])
@@ -125,7 +121,7 @@ def _together(
 def _importances(model: Any) -> Floats:
     """Return a fitted model's importances of the metrics, which sum to 1.
 
-    They are based on impurity, or, for a linear model, on absolute coefficients of standardised metrics.
+    They are based on impurity, or on absolute coefficients of a linear model.
     """
     weights = model.feature_importances_ if hasattr(model, "feature_importances_") else np.abs(model[-1].coef_)
     total = weights.sum()

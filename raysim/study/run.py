@@ -24,20 +24,15 @@ from raysim.study.predictors import importances
 from raysim.study.settings import Study, read_study
 
 DECIDED = ("clients", "partition", "silo", "smallest")
-"""Keys of a pooled source that say how rows are assigned to clients. A study's grid sets them, so that a file with one
-of them is rejected."""
+"""Keys of a pooled source that say how rows are assigned to clients, which a study's grid sets."""
 
 READ = ("name", "data")
-"""The keys of a configuration that are allowed in a study's file in addition to ``study``."""
 
 PASSED_OVER = ("minimum", "largest", "split", "preprocessing", "missing_flags")
-"""Keys of ``data`` that are rejected because they have no effect: a study divides only labels, and trains no model."""
 
 
 def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Console) -> Path:
-    """Execute the study of the file ``path``: divide the data, measure label skew, predict it, and write tables, plots
-    and a page. Returns the folder.
-    """
+    """Execute the study of the file ``path``, and write tables, plots and a page. Returns the folder."""
     tree = read_tree(path, overrides)
     study = read_study(tree)
     config = checked({key: value for key, value in tree.items() if key != "study"})
@@ -79,8 +74,7 @@ def _check_read(config: Config) -> None:
 def _source(config: Config) -> Pooled:
     """Return the study's data source.
 
-    Raises ``ConfigError`` if its data are already divided among hospitals, or if it sets a key that the study's grid
-    sets.
+    Raises ``ConfigError`` if its data are already divided among hospitals, or if it sets a key that the grid sets.
     """
     source = build_source(config.data)
     if not isinstance(source, Pooled):

@@ -17,8 +17,7 @@ from raysim.data.heterogeneity import label_metrics
 from raysim.strategies.shared.psi import Smoothing, check_smoothing
 
 REPEATED = "emd_l1"
-"""The metric that is excluded by default: it is twice ``emd_pooled``, and would take half of that metric's
-importance."""
+"""The metric that is excluded by default: it is twice ``emd_pooled``, and would halve that metric's importance."""
 
 
 class Study(Section):
@@ -103,9 +102,7 @@ def metric_names() -> tuple[str, ...]:
 
 
 def read_study(tree: Mapping[str, Any]) -> Study:
-    """Read and check the section ``study`` of a configuration ``tree``. Raises ``ConfigError`` with a message of one
-    line.
-    """
+    """Read and check the section ``study`` of a configuration ``tree``. Raises ``ConfigError`` if it is invalid."""
     if "study" not in tree:
         raise ConfigError("study: missing; add this section, which defines how the data are divided (docs/study.md)")
     return validated(Study, tree["study"] or {}, "study")

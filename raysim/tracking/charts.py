@@ -1,8 +1,7 @@
-"""Views of runs that MLflow opens by an address: a table of figures, and charts of searched keys against objectives.
+"""Views of runs that MLflow opens by an address: a table of metrics, and charts of searched keys against objectives.
 
-A view says which runs and which charts a page displays. MLflow stores a view in a tag of the experiment, and the page
-opens the view that its address names. raysim writes the same tags as MLflow's button "Share", in the layout of MLflow
-3.
+A view says which runs and charts a page displays. MLflow stores it in a tag of the experiment, as its button "Share"
+does; the layout is that of MLflow 3.
 """
 
 from __future__ import annotations
@@ -18,22 +17,18 @@ from urllib.parse import urlencode
 from raysim.tracking.names import metric_name
 
 VIEW_TAG = "mlflow.sharedViewState."
-"""The beginning of the name of a tag that contains a view; the view's key follows."""
 
 MOST = 100
-"""Largest number of runs in a chart."""
 
 LONGEST = 20_000
-"""Largest number of characters in the value of an MLflow experiment's tag."""
 
 VERDICT_TAG = "verdict"
-"""The name of the tag with the conclusion of a run, in words."""
+"""The tag with the conclusion of a run, in words."""
 
 PREDICTS_TAG = "predicts"
-"""The name of the tag with the event or quantity that a run predicts."""
+"""The tag with the event or quantity that a run predicts."""
 
 TABLE = "raysim"
-"""The key of the view that is a table of runs."""
 
 WIDTHS = {
     "attributes.`Run Name`": 340,
@@ -47,11 +42,9 @@ WIDTHS = {
     f"tags.`{VERDICT_TAG}`": 240,
     f"tags.`{PREDICTS_TAG}`": 140,
 }
-"""The columns of the view :data:`TABLE` in order, by their names in MLflow, with widths in pixels. Columns that no run
-has are omitted."""
+"""The columns of the view :data:`TABLE` in order, by their names in MLflow, with widths in pixels."""
 
 WORKFLOW = "workflowType=machine_learning"
-"""The part of an address with which MLflow shows an experiment's runs in its machine-learning view."""
 
 
 def runs_page(experiment: str) -> str:
@@ -60,20 +53,17 @@ def runs_page(experiment: str) -> str:
 
 
 def charts_page(experiment: str, key: str) -> str:
-    """Return the address, within MLflow's site, of the page of an experiment's runs that opens the view ``key``."""
+    """Return the address, within MLflow's site, of an experiment's runs in the view ``key``."""
     return f"{runs_page(experiment)}&{urlencode({'compareRunsMode': 'CHART', 'viewStateShareKey': key})}"
 
 
 def table_page(experiment: str) -> str:
-    """Return the address, within MLflow's site, of the page that shows an experiment's runs as a table of figures."""
+    """Return the address, within MLflow's site, of an experiment's runs as a table of metrics."""
     return f"{runs_page(experiment)}&{urlencode({'viewStateShareKey': TABLE})}"
 
 
 def table() -> str:
-    """Return a view of an experiment's runs as a table with the columns :data:`WIDTHS`, encoded as MLflow stores it.
-
-    Runs are in MLflow's own order, the newest first. The runs of a comparison are folded below the comparison.
-    """
+    """Return a view of an experiment's runs as a table with the columns :data:`WIDTHS`, encoded as MLflow stores it."""
     columns = list(WIDTHS)
     return _packed({"selectedColumns": columns, "columnOrder": columns, "columnWidths": WIDTHS})
 
@@ -81,12 +71,12 @@ def table() -> str:
 def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectives: Mapping[str, str]) -> str:
     """Return a view with charts of the runs nested in the run ``parent``, encoded as MLflow stores it.
 
-    - ``objectives`` maps metrics to the direction that is better, ``max`` or ``min``. The run that is best in the first
-      metric is on top.
+    - ``objectives`` maps metrics to the better direction, ``max`` or ``min``. The best run by the first metric is on
+      top.
     - Each of ``params``, which have numbers as values, has a section with a chart against each objective.
-    - A last section plots ``params`` and ``choices``, whose values may be of any type, in parallel coordinates.
+    - A last section plots ``params`` and ``choices`` (of any type) in parallel coordinates.
 
-    If the view is longer than MLflow allows, the last sections are omitted.
+    The last sections of a view that is too long for MLflow are omitted.
     """
     names = [metric_name(objective) for objective in objectives]
     sections = [(param, _against(param, names)) for param in params]
@@ -111,7 +101,6 @@ def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectiv
 
 
 def _charts(sections: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> dict[str, Any]:
-    """Return ``sections``, each with its title and charts, in MLflow's format."""
     of_all = {"deleted": False, "isGenerated": False}
     named = [(f"section-{at}", *section) for at, section in enumerate(sections)]
     return {

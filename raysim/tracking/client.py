@@ -25,7 +25,7 @@ from raysim.tracking.sqlite_metrics import SqliteMetrics
 from raysim.tracking.stores import SQLITE, opening, sqlite_path
 
 RUN_TAG = "raysim.run"
-"""The tag with a run's id, with which a resumed run is found."""
+"""The tag with the id by which raysim finds a run in MLflow."""
 
 NOTE_TAG = "mlflow.note.content"
 """The tag that MLflow displays as a run's description, in Markdown."""
@@ -34,16 +34,13 @@ DATA_TAGS = ("source", "data")
 """The tags with the name of a run's data source, and with the fingerprint of its data."""
 
 NAME_LENGTH = 250
-"""Largest number of characters of a parameter's name in MLflow."""
 
 LOGGERS = ("mlflow", "alembic")
-"""The names of loggers whose messages do not help users; they are muted unless the command is verbose."""
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 """How a run has ended: successfully, with an error, or stopped by someone."""
 
 BATCH = 900
-"""Number of metrics sent in one call; MLflow accepts 1,000, tags included."""
 
 
 class _Answering:
@@ -66,8 +63,8 @@ class _Answering:
 class Tracker:
     """Writes runs to an experiment of the MLflow store at ``uri``.
 
-    Recording a run takes tens of calls. ``answered`` is called after each of them, so that the caller can distinguish a
-    slow store from an unreachable one.
+    ``answered`` is called after each call of MLflow, so that the caller can distinguish a slow store from an
+    unreachable one.
     """
 
     def __init__(self, uri: str, experiment: str, answered: Callable[[], None] = lambda: None) -> None:
@@ -93,10 +90,9 @@ class Tracker:
         return self._experiment
 
     def start(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
-        """Create a run in MLflow and return its id.
+        """Create a run in MLflow, nested in the run with the id ``parent`` if given, and return its id.
 
-        ``params`` may be nested; they are recorded under dotted keys. ``parent`` is the id of the run that the new run
-        is nested in, if any.
+        ``params`` may be nested; they are recorded under dotted keys.
         """
         labels = dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})
         run = self._client.create_run(self._experiment, run_name=name, tags=labels)
@@ -109,11 +105,9 @@ class Tracker:
         return run_id
 
     def go_on(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
-        """Reopen the run that was recorded with the same value of the tag ``RUN_TAG``, or :meth:`start` one; return its
-        id.
+        """Reopen the run with the same value of the tag ``RUN_TAG``, or :meth:`start` one; return its id.
 
-        Values of metrics that are already in MLflow are not recorded again. A run that has ended successfully stays
-        unchanged.
+        A run that has ended successfully stays unchanged.
         """
         run_id = self.run_of(tags[RUN_TAG])
         if run_id is None:
@@ -148,7 +142,7 @@ class Tracker:
         status: Status,
         error: str | None = None,
     ) -> None:
-        """Record the end of a run: its figures and files (:meth:`complete`), and its ``status`` (:meth:`end`)."""
+        """Record the end of a run: its metrics and files (:meth:`complete`), and its ``status`` (:meth:`end`)."""
         self.complete(run_id, summary, files, error)
         self.end(run_id, status)
 
@@ -163,10 +157,9 @@ class Tracker:
         title: str = "",
         tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Record the last data of a run: ``rounds``, final figures, ``note``, ``tags`` and ``files`` (see
-        :meth:`keep`).
+        """Record the last data of a run: ``rounds``, final metrics, ``note``, ``tags``, ``files`` and any ``error``.
 
-        For a failed run, ``error`` is recorded. The run is renamed to ``title``, unless this is empty.
+        The run is renamed to ``title``, unless this is empty.
         """
         from mlflow.entities import Metric
 
@@ -201,7 +194,7 @@ class Tracker:
         self._client.log_inputs(run_id, datasets=[DatasetInput(data)])
 
     def keep(self, run_id: str, files: Mapping[str, Path]) -> None:
-        """Store files with a run. ``files`` maps names, which may contain folders, to the files' paths."""
+        """Store files with a run; ``files`` maps names, which may contain folders, to paths."""
         place = self._places.get(run_id, "")
         folder = Path(url2pathname(urlsplit(place).path)) if place.startswith("file:///") else None
         for name, path in files.items():
@@ -215,12 +208,12 @@ class Tracker:
             self._answered()
 
     def end(self, run_id: str, status: Status) -> None:
-        """Set a run's final status. Does nothing for a run that had ended successfully before it was resumed."""
+        """Set a run's final status, unless it had ended successfully before it was resumed."""
         if run_id not in self._closed:
             self._client.set_terminated(run_id, status)
 
     def rename(self, run_id: str, name: str) -> None:
-        """Rename a run to ``name``."""
+        """Rename a run."""
         self._client.update_run(run_id, name=name)
 
     def reopen(self, run_id: str) -> None:
@@ -228,22 +221,18 @@ class Tracker:
         self._client.update_run(run_id, status="RUNNING")
 
     def side_by_side(self, runs: Sequence[str]) -> str:
-        """Return the address, within MLflow's site, of a page that plots parameters of ``runs`` against their
-        metrics."""
+        """Return the address, within MLflow's site, of a page that plots parameters of ``runs`` against metrics."""
         return (
             f"#/compare-runs?runs={quote(json.dumps(list(runs)))}&experiments={quote(json.dumps([self._experiment]))}"
         )
 
     def show(self, run_id: str, view: str) -> str:
-        """Store a view of the runs nested in a run (:func:`raysim.tracking.charts.view_of`) in MLflow.
-
-        Returns the address, within MLflow's site, of the page that opens the view.
-        """
+        """Store a view of the runs nested in a run, and return the address, within MLflow's site, that opens it."""
         self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{run_id}", view)
         return charts_page(self._experiment, run_id)
 
     def nested(self, run_id: str, tags: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-        """Return the ids of the runs that are nested in the run ``run_id`` and have all ``tags``."""
+        """Return the ids of the runs that are nested in a run and have all ``tags``."""
         asked = {"mlflow.parentRunId": run_id} | dict(tags)
         return self._search(" and ".join(f"tags.`{name}` = '{value}'" for name, value in asked.items()))
 
@@ -285,7 +274,6 @@ class Tracker:
             last = []
 
     def _prepare(self, tags: Mapping[str, str]) -> None:
-        """Store the view of the experiment's runs as a table, unless the experiment's ``tags`` already contain it."""
         if tags.get(f"{VIEW_TAG}{TABLE}") != (view := table()):
             self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{TABLE}", view)
 
@@ -299,7 +287,6 @@ class Tracker:
 
 
 def _of_rounds(rounds: Sequence[Round]) -> list[Any]:
-    """Return the metrics of ``rounds`` as MLflow's objects; undefined values are omitted."""
     from mlflow.entities import Metric
 
     now = int(time.time() * 1000)
@@ -337,10 +324,10 @@ def _tags(tags: Mapping[str, str]) -> list[Any]:
 
 
 def parameter_name(key: str) -> str:
-    """Convert ``key`` to a valid name of a parameter in MLflow; it may contain a hospital's name.
+    """Convert ``key`` to a valid name of a parameter in MLflow.
 
-    Characters that MLflow does not allow are replaced, and a key that is too long is shortened. A digest of the key is
-    then appended, so that the names of different keys remain different.
+    Impossible characters are replaced, and a long key is shortened. A digest is then appended, so that names remain
+    different.
     """
     if len(key) <= NAME_LENGTH and re.fullmatch(r"[/\w.:\- ]*", key) and posixpath.normpath(key) == key:
         return key

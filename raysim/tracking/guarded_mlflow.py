@@ -1,8 +1,8 @@
 """MLflow's site without its Assistant, for MLflow's own server.
 
-Once a user has configured MLflow's Assistant, it runs commands for any request from this machine. MLflow requires no
-log-in for this and has no setting that disables the Assistant. MLflow's server can be started with another web
-application, which an entry point of the group ``mlflow.app`` names; raysim uses the one here.
+Once configured, the Assistant runs commands for any request from this machine, without log-in. MLflow has no setting
+that disables it. MLflow's server can be started with another web application, which an entry point of the group
+``mlflow.app`` names; raysim uses the one here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 App: TypeAlias = Callable[..., Awaitable[None]]
 
 REFUSED = "/mlflow/assistant"
-"""A part of every address of MLflow's Assistant, by which requests to it are recognised and refused."""
 
 
 def app() -> App:

@@ -1,7 +1,4 @@
-"""Names of metrics in MLflow: a prefix before a slash is the group; the most important metrics have no prefix.
-
-MLflow's pages list metrics without a slash first, and fold the others into one group for each prefix.
-"""
+"""Names of metrics in MLflow, which folds metrics with the same prefix before a slash into a group."""
 
 from __future__ import annotations
 
@@ -9,8 +6,6 @@ import re
 from collections.abc import Mapping
 
 TOP = ("auroc", "mae", "worst_decile", "observed_over_expected", "hypervolume")
-"""Metrics that MLflow lists first: AUROC or MAE, the mean over the worst decile of hospitals, observed over expected
-events, and the hypervolume of a sweep."""
 
 GROUPS = {
     "seconds": "time",
@@ -22,7 +17,7 @@ GROUPS = {
     "validation_loss": "loss",
     "delta": "privacy",
 }
-"""For metrics that are not computed over hospitals, the group in which MLflow lists them."""
+"""The groups of metrics that are not computed over hospitals."""
 
 
 def metric_name(name: str) -> str:

@@ -1,12 +1,10 @@
 """Records the runs of an experiment while they execute, without slowing them down or depending on the store.
 
-It takes seconds to import MLflow and to open its store; this happens in a thread while actors start. Rounds are
-buffered, and written every few seconds and at the end of a run. If the store cannot be reached, runs continue. raysim
-tries again during the runs and at their end. Data that are still unsent can be sent later; see
-:class:`PendingRun`.
+A thread imports MLflow, opens its store, and writes buffered rounds every few seconds. If the store cannot be reached,
+runs continue, and raysim tries again. Unsent data can be sent later; see :class:`PendingRun`.
 
-If the command fails or is stopped, the final status of its runs is set at once, even if a slow store is still busy with
-other calls. Otherwise these runs would stay RUNNING in MLflow.
+If the command fails or is stopped, the final status of its runs is set at once, so that they do not stay RUNNING in
+MLflow.
 """
 
 from __future__ import annotations
@@ -27,16 +25,13 @@ from raysim.tracking.client import LOGGERS, RUN_TAG, Status, Tracker
 from raysim.tracking.stores import NOWHERE, check_reachable
 
 FLUSH_SECONDS = 5.0
-"""Shortest time in seconds between two messages of a run to MLflow. A message costs as much as the metrics of ten
-rounds."""
+"""Shortest time in seconds between two messages of a run to MLflow."""
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds to wait after each failed attempt to reach the MLflow store. After further failures, the last number is
-used."""
+"""Seconds to wait after each failed attempt to reach the MLflow store; the last number is repeated."""
 
 LOCKED = 2
-"""Number of attempts that are added at the end of a command if the store is a file, which another command may have
-locked for a moment."""
+"""Number of additional attempts at the end of a command if the store is a file, which another command may lock."""
 
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -44,26 +39,23 @@ SETTINGS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""Environment variables for MLflow.
-
-MLflow's default retries take minutes and would delay the end of a command; the thread that sends data limits its own
-retries. Telemetry is disabled, unless the variable is set otherwise.
+"""Environment variables for MLflow: short retries, because long ones would delay the end of a command, and no
+telemetry.
 """
 
 CLOSING_SECONDS = 60.0
-"""Seconds that one call of MLflow may take at the end of a command. After this time, the remaining data is considered
-unsent."""
+"""Seconds that one call of MLflow may take at the end of a command."""
 
 KILLED_SECONDS = 15.0
-"""The limit in place of :data:`CLOSING_SECONDS` if the user has stopped the command and waits for its end."""
+"""The limit in place of :data:`CLOSING_SECONDS` if the user has stopped the command."""
 
 
 @dataclass(frozen=True)
 class PendingRun:
     """A run that the MLflow store has not accepted completely, as plain values that can be sent later.
 
-    - ``tags``: the run's tags. The tag ``RUN_TAG`` has the id by which raysim finds the run in MLflow.
-    - ``parent``: the value of ``RUN_TAG`` of the run that this run is nested in, if any.
+    - ``tags``: the run's tags.
+    - ``parent``: the value of ``RUN_TAG`` of the parent run, if any.
     - ``rounds``: all rounds of the run; those already in the store are not written twice.
     - ``files``: the files to store with the run, by name; none for a run that failed.
     - ``status``, ``error``: how the run ended, and the error of a run that failed.
@@ -84,7 +76,7 @@ class PendingRun:
 def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], seconds: float) -> bool:
     """Wait until ``threads`` have ended, as long as every call of MLflow returns within ``seconds``.
 
-    ``calls`` returns how many calls of MLflow have returned so far. The return value is whether all threads have ended.
+    ``calls`` returns how many calls of MLflow have returned. The return value is whether all threads have ended.
     """
     seen, until = calls(), time.monotonic() + seconds
     while (alive := [each for each in threads if each.is_alive()]) and time.monotonic() < until:
@@ -95,12 +87,11 @@ def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], second
 
 
 class _LeftBehind(Exception):
-    """Raised in the thread that calls MLflow when the command no longer waits for this thread."""
+    """Raised in the thread that calls MLflow when the command no longer waits for it."""
 
 
 class Sender:
-    """A thread that calls MLflow, so that nothing else waits for its calls. ``error`` says why the last call failed, if
-    it did."""
+    """A thread that calls MLflow. ``error`` says why the last call failed, if it did."""
 
     def __init__(self, tracking: TrackingSection) -> None:
         self.error = ""
@@ -118,18 +109,16 @@ class Sender:
             self._thread.start()
 
     def _work(self) -> None:
-        """Send all data to MLflow. The thread runs this method."""
         raise NotImplementedError
 
     def _end_all(self) -> None:
-        """Set the final status of all runs in MLflow, while another thread still sends their data."""
         raise NotImplementedError
 
     def _joined(self, error: BaseException | None, *, stopped: bool) -> bool:
         """Wait for the thread at the end of the context, and return whether it has ended.
 
         ``error`` is the exception that ended the context, if any. If the work was ``stopped``, the final status of its
-        runs is set in MLflow while waiting.
+        runs is set in the meantime.
         """
         threads = [] if self._thread is None else [self._thread]
         if stopped and threads:
@@ -142,26 +131,22 @@ class Sender:
         return False
 
     def _failed(self, error: Exception) -> None:
-        """Store an exception of MLflow, its database or the network in ``self.error``, as one line."""
         self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
     def _opened(self) -> Tracker:
-        """Return the connection to the MLflow store. The first call opens it."""
         if self._tracker is None:
             check_reachable(self._tracking.uri)  # MLflow itself would retry for minutes
             self._tracker = Tracker(self._tracking.uri, self._tracking.experiment, self._answered)
         return self._tracker
 
     def _answered(self) -> None:
-        """Count one more call of MLflow that has returned."""
         self._calls += 1
 
 
 class Recorder(Sender):
     """Creates MLflow records of an experiment's runs, which a separate thread sends in the order of the runs.
 
-    When its context ends without an error, ``pending`` contains the runs that are not yet completely stored in MLflow.
-    ``error`` says why.
+    When its context ends without an error, ``pending`` contains the runs that are not completely in MLflow.
     """
 
     def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
@@ -202,7 +187,7 @@ class Recorder(Sender):
     ) -> Record:
         """Create the MLflow record of a run, nested in ``parent`` if given; use it as a context manager.
 
-        ``again``: whether the run is resumed. The record from before is then continued, if MLflow has one.
+        With ``again``, an earlier record of the run is continued.
         """
         self.start()
         record = Record(self, name, params, tags, parent, doubtful=again)
@@ -211,7 +196,7 @@ class Recorder(Sender):
         return record
 
     def notify(self, record: Record) -> None:
-        """Note that ``record`` has new data, and wake up the thread that sends them."""
+        """Wake up the thread that sends data, because ``record`` has new data."""
         with self._news:
             record.news = True
             self._news.notify()
@@ -251,10 +236,7 @@ class Recorder(Sender):
                 self._news.wait()
 
     def _send(self, record: Record) -> None:
-        """Send a run's new data to MLflow.
-
-        After an error the method can be called again. It then looks the run up in MLflow, and sends what is missing.
-        """
+        """Send a run's new data to MLflow. After an error, another call sends what is missing."""
         tracker = self._opened()
         if record.run_id is None or record.doubtful:
             above = record.parent.run_id if record.parent is not None else None
@@ -302,7 +284,6 @@ class Recorder(Sender):
                 self._end(record)
 
     def _end(self, record: Record) -> None:
-        """Set the final status of a run with unsent data in MLflow: FAILED if the run has failed, else KILLED."""
         with self._ending:
             if self._tracker is not None and record.run_id is not None and not record.over:
                 self._tracker.end(record.run_id, "KILLED" if record.status in (None, "FINISHED") else record.status)
@@ -310,12 +291,10 @@ class Recorder(Sender):
 
 @dataclass(eq=False)
 class Record:
-    """The record of one run for MLflow. An exception in its context marks the run as failed; an interruption, as
-    killed.
+    """The record of one run for MLflow. An exception in its context marks the run as failed or killed.
 
-    The recorder sets four fields. ``run_id`` is the run's id in MLflow. ``sent`` is the number of rounds sent.
-    ``doubtful`` says whether MLflow may have more data of the run than ``sent`` says. ``over`` says whether all data
-    have been sent.
+    The recorder sets four fields: ``run_id``, the run's id in MLflow; ``sent``, the number of rounds sent;
+    ``doubtful``, whether MLflow may have more data than ``sent`` says; ``over``, whether all data have been sent.
     """
 
     recorder: Recorder
@@ -362,9 +341,9 @@ class Record:
         title: str = "",
         verdict: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Record the end of the run: its final figures, its files by name, and a note in Markdown.
+        """Record the end of the run: its final metrics, its files by name, and a note in Markdown.
 
-        ``title`` is the run's new name in MLflow, unless it is empty. ``verdict`` has MLflow tags with the conclusion.
+        ``title`` is the run's new name, unless it is empty. ``verdict`` has tags with the conclusion.
         """
         self.summary, self.files, self.note, self.title, self.verdict = summary, files, note, title, verdict
 
@@ -387,7 +366,7 @@ class Record:
 def send(runs: Iterable[PendingRun], tracking: TrackingSection) -> None:
     """Send stored runs to MLflow, with the status that they ended with. Raises MLflow's errors.
 
-    The function may be called again after an error. A run must come after the run that it is nested in.
+    It may be called again after an error. A run must come after its parent.
     """
     check_reachable(tracking.uri)
     with host.environment(SETTINGS, keep=True):

@@ -20,7 +20,6 @@ from raysim.core.package import FOLDER
 from raysim.tracking.charts import TABLE, VIEW_TAG, charts_page, runs_page, table_page
 
 START_SECONDS = 120.0
-"""Seconds to wait for the first reply of a started MLflow server."""
 
 SETTINGS = {
     # MLflow and its processes must not search modules in the working directory.
@@ -33,7 +32,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class TrackingServer:
-    """A running MLflow server, which can be reached at ``address``."""
+    """A running MLflow server at ``address``."""
 
     address: str
     process: subprocess.Popen[bytes]
@@ -47,8 +46,7 @@ class TrackingServer:
 def serving(uri: str, port: int) -> Iterator[TrackingServer]:
     """Start an MLflow server on the loopback interface, and wait until it replies. It ends with the context.
 
-    Raises ``ConfigError`` if the server ends at once, for example because another program uses the port. Raises
-    ``ResourceError`` if it does not reply in time.
+    Raises ``ConfigError`` if the server ends at once, and ``ResourceError`` if it does not reply in time.
     """
     command = [
         sys.executable,
@@ -87,7 +85,6 @@ def serving(uri: str, port: int) -> Iterator[TrackingServer]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a server and all processes that it has started."""
     for ending in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, ending)
@@ -105,10 +102,7 @@ def _answers(server: TrackingServer, until: float) -> bool:
 
 
 def newest_runs(uri: str) -> str:
-    """Return the address, within MLflow's site, of the experiment with the newest run of a store; empty without runs.
-
-    The page shows the runs as a table of their figures, if the experiment stores such a view.
-    """
+    """Return the address, within MLflow's site, of the experiment with a store's newest run; empty without runs."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
@@ -124,7 +118,7 @@ def newest_runs(uri: str) -> str:
 def charts_of(uri: str, run_id: str) -> str:
     """Return the address, within MLflow's site, of a page with charts of the runs nested in the run ``run_id``.
 
-    Raises ``ConfigError`` if the store does not contain the run or has no charts of it.
+    Raises ``ConfigError`` if the store has no charts of the run.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient

@@ -1,8 +1,7 @@
-"""Writes metrics of runs directly into an MLflow store in SQLite.
+"""Writes metrics of runs directly into an MLflow store in SQLite, because MLflow does it slowly.
 
-MLflow creates a Python object for each value of a metric, and for each metric's latest value. This takes half of the
-processor time of recording a run. This module instead writes into MLflow's two tables of metrics, which have had the
-same columns since version 1.15. If a store's tables have other columns, MLflow itself writes the metrics.
+MLflow's two tables of metrics have had the same columns since version 1.15. If a store's tables have other columns,
+MLflow itself writes the metrics.
 """
 
 from __future__ import annotations
@@ -17,23 +16,19 @@ COLUMNS = {
     "metrics": ("key", "value", "timestamp", "run_uuid", "step", "is_nan"),
     "latest_metrics": ("key", "value", "timestamp", "step", "is_nan", "run_uuid"),
 }
-"""The tables of the MLflow database that raysim writes to directly, and the columns that they must have, in this
-order."""
+"""The tables of the MLflow database that raysim writes to, and the columns that they must have, in this order."""
 
 LATER = """
 INSERT INTO latest_metrics VALUES (?, ?, ?, ?, 0, ?)
 ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value, timestamp = excluded.timestamp, step = excluded.step
 WHERE (excluded.step, excluded.timestamp, excluded.value) > (step, timestamp, value)
 """
-"""SQL statement that replaces a metric's latest point if the new point is later: by step, then time, then value, as in
-MLflow."""
+"""SQL statement that replaces a metric's latest point if the new point is later by step, then time, then value."""
 
 KEY = re.compile(r"[/\w.\- :]{1,250}")
-"""Pattern of the metric names that MLflow accepts. Metrics with other names are left to MLflow, which reports its own
-error."""
+"""Pattern of the metric names that MLflow accepts."""
 
 PATIENCE_SECONDS = 30.0
-"""Seconds to wait until another process that writes to the database file releases it."""
 
 
 class SqliteMetrics:
@@ -44,7 +39,7 @@ class SqliteMetrics:
         self._usable: bool | None = None
 
     def write(self, run_id: str, points: Sequence[Any]) -> bool:
-        """Write finite metric values (``points``, MLflow's objects) of a run, all or none; return whether they were
+        """Write all finite metric values (``points``, MLflow's objects) of a run, or none; return whether they are
         written.
 
         Raises ``sqlite3.Error`` if the database cannot be written.
@@ -70,7 +65,6 @@ class SqliteMetrics:
 
 
 def _moment(point: Any) -> tuple[int, int, float]:
-    """Return the key by which the values of a metric are sorted to find the latest."""
     return point.step, point.timestamp, point.value
 
 

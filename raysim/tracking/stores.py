@@ -1,4 +1,4 @@
-"""Addresses of stores that record runs, and checks of whether they can be written to."""
+"""Addresses of stores that record runs, and checks whether they can be written to."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from urllib.parse import urlparse
 from raysim.core.errors import ConfigError
 
 NOWHERE = "none"
-"""The value of ``tracking.uri`` that switches recording off."""
 
 SQLITE = "sqlite:///"
-"""The beginning of the address of a SQLite store."""
 
 SERVERS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
-"""Kinds of servers, and their default ports."""
 
 
 def check_reachable(uri: str) -> None:
-    """Raise ``ConfigError`` if the MLflow store at ``uri`` cannot be written to. Does not import MLflow."""
+    """Raise ``ConfigError`` if the MLflow store at ``uri`` cannot be written to."""
     if uri == NOWHERE:
         return
     try:
@@ -72,9 +69,8 @@ def _check_sqlite(uri: str) -> None:
 def opening(uri: str) -> Iterator[None]:
     """Inside the context, prevent other raysim processes from opening the same MLflow store file.
 
-    MLflow creates its tables in many steps. If two processes create them at the same time, the database can never be
-    opened again. The lock is a hidden file next to the database, and is removed at the end. Stores that are not
-    files, and stores on file systems without locks, are opened without a lock.
+    If two processes create MLflow's tables at the same time, the database can never be opened again. Stores that are
+    not files, and stores on file systems without locks, are opened without a lock.
     """
     if not uri.startswith(SQLITE):
         yield
@@ -94,7 +90,6 @@ def opening(uri: str) -> Iterator[None]:
 
 
 def _locked(lock: Path) -> int:
-    """Wait for the lock ``lock``, a file that one process can lock at a time; return the open file's handle."""
     while True:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:

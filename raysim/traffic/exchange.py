@@ -27,33 +27,30 @@ from raysim.traffic.ledger import (
 class Traffic:
     """Counts the bytes that a job's hospitals receive and send, by round; round 0 is the time before training.
 
-    A hospital may already have received a model in this round, with the call of a client program. The model is then
-    neither sent nor counted again for the hospital's local update, even if the update arrives in a later round.
+    A model that a hospital has already received in this round, with the call of a client program, is not counted again
+    for its local update.
     """
 
     down: int
-    """The number of bytes that all hospitals together have received in the current round."""
+    """The bytes that all hospitals have received in the current round."""
     up: int
-    """The number of bytes that all hospitals together have sent in the current round."""
+    """The bytes that all hospitals have sent in the current round."""
     ledger: Ledger
-    """The record of every message that hospitals have sent."""
     setup_down: int
-    """The number of bytes that hospitals received before the first round. What they sent is in ``ledger``."""
+    """The bytes that hospitals received before the first round."""
     models_held: Ids
-    """The number of models that a hospital's local update needs and that the hospital already had when the update
-    began, ``[N]``. It is set to 0 once the update has arrived.
+    """The number of models that each hospital needs for its local update and already had at its beginning, ``[N]``.
 
-    A resumed run needs these numbers for updates that were in progress.
+    It is 0 after the update has arrived. A resumed run needs it for updates in progress.
     """
 
     def __init__(
         self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
-        """Begin to count a job's traffic, at the time before the first round. ``losses`` says whether the client
-        selection receives the losses of participating hospitals.
+        """Begin to count a job's traffic, at the time before the first round.
 
-        A model has ``size`` parameters. ``bits`` is the largest number of bits of a compressed update; None if updates
-        are not compressed.
+        A model has ``size`` parameters. ``losses`` says whether the client selection receives hospitals' losses.
+        ``bits`` is the largest number of bits of a compressed update; None if updates are not compressed.
         """
         self._bits = bits
         self.ledger = ledger
@@ -69,7 +66,7 @@ class Traffic:
         self.begin(0)
 
     def begin(self, round: int) -> None:
-        """Begin a round. All traffic from now on belongs to this round."""
+        """Begin a round, to which all further traffic belongs."""
         self._round = round
         self.down, self.up = 0, 0
         self._models_received, self._checked_models = self._checked_models, []
@@ -85,8 +82,7 @@ class Traffic:
         return problem.sent is not None and (problem.sent.losses or self._losses)
 
     def answered(self, call: Call) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Record the messages of a client program that the strategy or selection calls by ``view.call``, and the
-        hospitals' answers.
+        """Record the messages of a client program that the strategy or selection calls by ``view.call``.
 
         Return two arrays ``[H]``: the bytes that each called hospital received, and the bytes that each sent.
         """
@@ -110,26 +106,24 @@ class Traffic:
         return received, sum(sizes.values(), np.zeros(len(ids), dtype=np.int64)) * SCALAR_BYTES
 
     def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
-        """Record the traffic of one secure sum. Each of the hospitals ``ids [h]`` sent ``sent`` bytes, and ``down`` is
-        the total that they received.
-        """
+        """Record a secure sum: hospitals ``ids [h]`` sent ``sent`` bytes each, and received ``down`` together."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, np.full(len(ids), sent, dtype=np.int64))
         self.down += down
         if self._round == 0:
             self.setup_down = self.down
 
     def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record the traffic of a call of the client ``program``. ``sent [h]`` has the bytes that each of the hospitals
-        ``ids [h]`` sent, and ``down`` is the total that all called hospitals received.
+        """Record a call of ``program``: hospitals ``ids [h]`` sent ``sent [h]`` bytes.
+
+        All called hospitals together received ``down`` bytes.
         """
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
-        """Record the traffic of recalibration after a ``round``. ``sent [h]`` has the number of scalars that each of
-        the hospitals ``ids [h]`` sent, and ``received`` is the number that each received.
+        """Record the traffic of recalibration after a ``round``, and return its bytes.
 
-        Return the bytes that all these hospitals together received and sent.
+        Each of the hospitals ``ids [h]`` sent ``sent [h]`` scalars and received ``received`` scalars.
         """
         down, up = len(ids) * received * SCALAR_BYTES, self.ledger.add(round, RECALIBRATION, ids, sent)
         if round == 0:
@@ -141,10 +135,9 @@ class Traffic:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Record that the hospitals ``ids [h]`` sent the validation losses of the models in ``serve`` after a round.
 
-        For this they received the server's models in ``serve``, or only the parts of these models that are new
-        (:meth:`Strategy.news`). If ``shared`` is true, hospitals' own models contain parameters of the server's first
-        model, and hospitals received this model too. These models are not sent again in the next round. Return two
-        arrays ``[h]``: the bytes that each hospital received, and the bytes that each sent.
+        For this they received the parts of these models that are new (:meth:`Strategy.news`) and, if ``shared``, the
+        server's first model, which is part of hospitals' own models. The next round does not send them again. Return
+        two arrays ``[h]``: the bytes that each hospital received, and the bytes that each sent.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
@@ -168,10 +161,9 @@ class Traffic:
     def _new(
         self, row: int, news: Sequence[tuple[NDArray[Any], Ids]], ids: Ids, holders: NDArray[np.bool_]
     ) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-        """Return the new arrays (``news``) of the model with index ``row``, and for each array a mask of the hospitals
-        ``ids [h]`` that now receive it. ``holders [h]`` marks the hospitals that use the model.
+        """Return the new arrays of model ``row``, each with a mask of the hospitals ``ids [h]`` that receive it.
 
-        In a repeated round, the arrays are the same, and hospitals do not receive them again.
+        ``holders [h]`` marks the hospitals that use the model.
         """
         before = self._news_received.get(row, [])
         same = len(before) == len(news) and all(
@@ -187,18 +179,15 @@ class Traffic:
         return new
 
     def known(self, array: NDArray[Any], ids: Ids) -> int:
-        """Return how many of the hospitals ``ids [h]`` already have this ``array``, because they received it for
-        validation losses after the previous round.
-        """
+        """Return how many hospitals of ``ids [h]`` received ``array`` for validation losses after the last round."""
         return sum(
             int(np.isin(ids, holders).sum()) for model, holders in self._models_received if np.array_equal(model, array)
         )
 
     def trained(self, ids: Ids, problem: LocalProblem, state: State, bits: NDArray[np.int64] | None = None) -> None:
-        """Record the messages of the hospitals ``ids [H]`` that minimised ``problem``, and the models that they
-        received.
+        """Record the messages of hospitals ``ids [H]`` that minimised ``problem``, and the models that they received.
 
-        ``bits`` is the number of bits of each compressed update, or an upper bound if the number is unknown.
+        ``bits [H]`` is the number of bits of each compressed update, or an upper bound.
         """
         ids = problem.entries(ids)
         models = self._models(state)
@@ -226,10 +215,9 @@ class Traffic:
             self.trained(ids, problem, state)
 
     def exchanged(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Floats, Floats]:
-        """Return the bytes that each hospital will receive and send for its local update. The hospitals ``ids [H]`` now
-        begin local updates for ``problem``.
+        """Return the bytes that each of the hospitals ``ids [H]`` will receive and send for its local update.
 
-        The bytes are recorded only when the updates arrive.
+        They are recorded only when the updates arrive.
         """
         each, models = problem.entries(ids), self._models(state)
         hospitals, held = self._held(each, problem, state)
@@ -247,20 +235,16 @@ class Traffic:
         return received, sum(sent, np.zeros(len(ids)))
 
     def _vector_bytes(self, bits: NDArray[np.int64] | None, entries: int) -> NDArray[np.int64] | None:
-        """Return the number of bytes of each local update, ``[H]``; None if updates are not compressed."""
         if bits is None and self._bits is not None:
             bits = np.full(entries, self._bits)
         return None if bits is None else -(-bits // 8)
 
     def _models(self, state: State) -> int:
-        """Return how many of the server's models are used in hospitals' mixtures of models."""
         mixture = self._strategy.mixture(self._view, state)
         return len(state.models) if mixture is None else int(mixture.any(axis=0).sum())
 
     def _note(self, models: Floats, ids: Ids, received: list[tuple[Floats, Ids]]) -> None:
-        """Record in ``received`` that the hospitals ``ids [h]`` have received ``models [M, P]``. Equal models are
-        recorded as one.
-        """
+        """Record in ``received`` that hospitals ``ids [h]`` have received ``models [M, P]``, equal models only once."""
         for model in models:
             for at, (earlier, hospitals) in enumerate(received):
                 if np.array_equal(earlier, model):
@@ -270,11 +254,9 @@ class Traffic:
                 received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the distinct hospitals in ``ids [H]``, which has one id for each local update. Also return, for each
-        of them, how many of the models that it needs it already has.
+        """Return the distinct hospitals in ``ids [H]``, and the number of needed models that each already has.
 
-        Hospitals already have the models that they received for validation losses after the previous round, or earlier
-        in this round together with the call of a client program.
+        ``ids`` has one id for each local update.
         """
         hospitals, entry = np.unique(ids, return_inverse=True)
         held = np.zeros(len(hospitals), dtype=np.int64)

@@ -1,7 +1,6 @@
 """The egress ledger, which lists everything that left a hospital, and the bytes of local updates in both directions.
 
-One entry is one kind of message that some hospitals sent in one round. A scalar counts 4 bytes. Messages to the
-experimenter (the kinds in ``TO_EXPERIMENTER``) are listed too, but do not count as traffic.
+A scalar counts 4 bytes. Messages to the experimenter are listed too, but do not count as traffic.
 """
 
 from __future__ import annotations
@@ -19,33 +18,26 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 SCALAR_BYTES = 4
 
 UPDATE = "update"
-"""The kind, in the egress ledger, of messages with model updates."""
 
 MEASURED = "metrics"
-"""The kind, in the egress ledger, of messages with metrics of models and counts of rows by score. Only the experimenter
-needs them."""
+"""The kind of messages with metrics of models and counts of rows by score, for the experimenter."""
 
 VALIDATION = "validation_loss"
-"""The kind, in the egress ledger, of messages with losses on validation rows, which decide about early stopping."""
+"""The kind of messages with losses on validation rows, which decide about early stopping."""
 
 RECALIBRATION = "recalibration"
-"""The kind, in the egress ledger, of messages with histograms of a model's outputs on validation rows. From them the
-server estimates a prior for the recalibration of the model at each hospital."""
+"""The kind of messages with histograms of a model's outputs on validation rows, for recalibration."""
 
 LOSS_SCALARS = 4
-"""The size of a model's validation loss, in scalars of 4 bytes: the sum of losses is a float64, and the number of rows
-an int64."""
+"""The size of a model's validation loss in scalars of 4 bytes: a float64 sum and an int64 number of rows."""
 
 PREDICTIONS = "predictions"
-"""The kind, in the egress ledger, of messages with a model's outputs for single rows. They leave hospitals only if the
-experimenter configures it."""
 
 IMPORTANCE = "importance"
-"""The kind, in the egress ledger, of messages for feature importances: metrics after the values of one column were
-permuted, and sums of predictions after one column was set to the same value in all rows."""
+"""The kind of messages for feature importances, such as metrics after one column was permuted."""
 
 TO_EXPERIMENTER = (MEASURED, PREDICTIONS, IMPORTANCE)
-"""The kinds of messages to the experimenter. No strategy needs them, and they do not count as traffic."""
+"""The kinds of messages to the experimenter, which do not count as traffic."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +61,9 @@ class Entry(NamedTuple):
     hospitals: Ids
     """The ids of the hospitals that sent the message, ``[h]``."""
     sent: NDArray[np.int64]
-    """The bytes that each of these hospitals sent, ``[h]``."""
+    """The bytes that each hospital sent, ``[h]``."""
     program: str = ""
-    """The name of the client program that sent the message; empty for local training without a program, and for
-    messages that do not depend on the strategy."""
+    """The name of the client program that sent the message; empty if there is none."""
 
 
 @dataclass(eq=False)
@@ -82,8 +73,9 @@ class Ledger:
     entries: list[Entry] = field(default_factory=list)
 
     def add(self, round: int, kind: str, hospitals: Ids, scalars: int | NDArray[Any], program: str = "") -> int:
-        """Record that each of the ``hospitals [h]`` sent numbers of 4 bytes. ``scalars`` is one count for all
-        hospitals, or an array ``[h]`` of counts. Return the bytes of all hospitals together.
+        """Record that each of the ``hospitals [h]`` sent ``scalars`` numbers of 4 bytes, one count or an array ``[h]``.
+
+        Return the bytes of all hospitals together.
         """
         sent = np.broadcast_to(np.asarray(scalars, dtype=np.int64) * SCALAR_BYTES, hospitals.shape)
         return self.add_bytes(round, kind, hospitals, sent, program)
@@ -99,9 +91,7 @@ class Ledger:
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def rounds_with(self, kinds: Container[str], hospitals: int, rounds: Container[int] | None = None) -> Ids:
-        """Return, for each hospital, the number of rounds in which it has sent a message of any of these ``kinds``.
-        Only the given ``rounds`` are counted; None means all rounds.
-        """
+        """Return in how many of the ``rounds`` (None: all) each hospital has sent one of these ``kinds``, ``[N]``."""
         by_round: dict[int, list[Ids]] = {}
         for entry in self.entries:
             if entry.kind in kinds and (rounds is None or entry.round in rounds):
@@ -112,11 +102,11 @@ class Ledger:
         return counts
 
     def sent(self, round: int) -> int:
-        """Return the number of bytes that left all hospitals in a round, without messages to the experimenter."""
+        """Return the bytes that left all hospitals in a round, without messages to the experimenter."""
         return self.sent_by_round().get(round, 0)
 
     def sent_by_round(self) -> dict[int, int]:
-        """Return the number of bytes that left all hospitals, by round, without messages to the experimenter."""
+        """Return the bytes that left all hospitals, by round, without messages to the experimenter."""
         sums: dict[int, int] = {}
         for entry in self.entries:
             if entry.kind not in TO_EXPERIMENTER:
@@ -125,9 +115,10 @@ class Ledger:
 
 
 def named_rows(problem: LocalProblem) -> Ids:
-    """Return, for each local update of ``problem``, the indices of the server's models that it uses. There is one
-    column for each training phase's start model, and one for the target of each proximal term. Negative entries do not
-    refer to a model of the server.
+    """Return the indices of the server's models that each local update of ``problem`` uses.
+
+    There is one column for each training phase's start model, and one for the target of each proximal term. Negative
+    values do not refer to a model of the server.
     """
     columns = []
     for phase in problem.chain:
@@ -139,12 +130,10 @@ def named_rows(problem: LocalProblem) -> Ids:
 
 
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
-    """Return the number of scalars that hospitals receive for each of the local updates of ``problem``. A model has
-    ``size`` scalars.
+    """Return the number of scalars that hospitals receive for each of the ``H`` local updates of ``problem``, ``[H]``.
 
-    If several updates of a hospital use the same model of the server, it is counted only in the first. A hospital that
-    starts from a mixture of the server's models (``MIXTURE``) receives them all; ``models`` is their number. Arrays
-    that a hospital receives for a client program are included.
+    A model has ``size`` scalars. A hospital receives the same model only once, and all ``models`` of the server if it
+    starts from a mixture. Arrays for a client program are included.
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)
@@ -169,13 +158,11 @@ def record_training(
     losses: bool,
     vector_bytes: NDArray[np.int64] | None = None,
 ) -> tuple[int, int]:
-    """Record the messages of a round's local updates. Return the bytes that hospitals received, and the bytes that they
-    sent.
+    """Record the messages of a round's local updates. Return the bytes that hospitals received and sent.
 
-    A model has ``size`` parameters. A participating hospital sends its update and its number of rows, its loss if the
-    client selection receives ``losses``, and further answers of its client program. A hospital that trains on groups of
-    its rows sends an update for each group; it has already sent the groups' numbers of rows. ``vector_bytes [H]`` is
-    the size of each update if updates are compressed, otherwise None. Training on pooled rows adds no bytes.
+    A model has ``size`` parameters. A hospital sends its update (one for each group of rows on which it trains), its
+    number of rows, its loss if the client selection receives ``losses``, and further answers of its client program.
+    ``vector_bytes [H]`` is the size of each update if updates are compressed. Training on pooled rows adds no bytes.
     """
     if POOLED in ids:
         return 0, 0
@@ -200,7 +187,6 @@ def record_training(
 
 
 def _extras(problem: LocalProblem) -> dict[str, int]:
-    """Return the number of scalars that a client program sends in addition to its update, by kind of message."""
     scalars: dict[str, int] = {}
     for kind, shape in problem.extras.values():
         scalars[kind] = scalars.get(kind, 0) + math.prod(shape)

@@ -1,8 +1,8 @@
 """The interface of local training, shared by all models and kernels.
 
-A kernel runs LocalSGD (gradient descent on a hospital's own rows) for many hospitals, at once or one after another. On
-a CPU, the result for a hospital depends on that hospital's task alone. Results are therefore the same, bit for bit,
-however hospitals are distributed over processes.
+A kernel runs LocalSGD (gradient descent on a hospital's own rows) for many hospitals. On a CPU, the result for a
+hospital depends on that hospital's task alone. Results are therefore the same, bit for bit, however hospitals are
+distributed over processes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Vector = NDArray[Any]  # [P], float32 or float64 by the run's precision
 class Layout:
     """The names and shapes of the tensors that are concatenated in a model's flat vector of ``P`` scalars.
 
-    The last ``buffers`` tensors are not parameters. They are statistics that a module measures as it trains, such as
-    the running means of batch norm. Gradients do not change them.
+    The last ``buffers`` tensors are statistics that a module measures as it trains, such as the running means of batch
+    norm. Gradients do not change them.
     """
 
     names: tuple[str, ...]
@@ -47,27 +47,22 @@ class Layout:
 
     @property
     def slices(self) -> dict[str, slice]:
-        """Return where each tensor is in the flat vector, as a slice, by the tensor's name."""
+        """Return each tensor's slice of the flat vector, by name."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
         return {name: slice(a, b) for name, a, b in zip(self.names, [0, *ends], ends, strict=False)}
 
     @property
     def measured(self) -> frozenset[str]:
-        """Return the names of the buffers, which are statistics that a module measures as it trains."""
+        """Return the names of the buffers."""
         return frozenset(self.names[len(self.names) - self.buffers :])
 
     @property
     def trained(self) -> int:
-        """Return the number of scalars that gradients change. They come first in the flat vector, before the
-        buffers."""
+        """Return the number of scalars that gradients change; they come first in the flat vector."""
         return self.size - sum(math.prod(shape) for shape in self.shapes[len(self.shapes) - self.buffers :])
 
     def penalised(self, name: str) -> bool:
-        """Return whether weight decay applies to a tensor. It applies to tensors that gradients change and that have at
-        least two dimensions.
-
-        Biases, intercepts and the scales and shifts of normalisation have one dimension and do not decay.
-        """
+        """Return whether weight decay applies to a tensor: it is no buffer and has at least two dimensions."""
         return name not in self.measured and len(self.shapes[self.names.index(name)]) > 1
 
     @cached_property
@@ -79,10 +74,9 @@ class Layout:
         return mask
 
     def split(self, vector: Any) -> dict[str, Any]:
-        """Split a flat ``vector [..., P]`` into one view for each tensor, by the tensor's name.
+        """Split a flat ``vector [..., P]`` into one view ``[..., *shape]`` for each tensor, by name.
 
-        The vector is a numpy array or a torch tensor. A view has the shape ``[..., *shape]``, where ``shape`` is the
-        tensor's.
+        The vector is a numpy array or a torch tensor.
         """
         views, at = {}, 0
         for name, shape in zip(self.names, self.shapes, strict=True):
@@ -96,11 +90,10 @@ class Layout:
 class Optimizer:
     """The local optimiser. Each task starts with a fresh state, unless ``Task.moments`` is set.
 
-    ``name`` is ``sgd``, ``momentum`` (coefficient .9) or ``adam`` (betas .9 and .999, eps 1e-8, bias-corrected). With
-    ``batch_size`` 0 a batch consists of all rows of the hospital. ``Task.learning_rate`` has precedence over
-    ``learning_rate``. ``weight_decay`` adds ``weight_decay/2 * |theta|^2`` to the loss of every batch, where ``theta``
-    are the parameters for which :meth:`Layout.penalised` is true. The gradient of this term is added to the batch's
-    gradient, also for Adam (the decay is not decoupled as in AdamW).
+    ``name`` is ``sgd``, ``momentum`` (coefficient 0.9) or ``adam`` (betas 0.9 and 0.999, eps 1e-8, bias-corrected).
+    With ``batch_size`` 0 a batch consists of all rows of the hospital. ``Task.learning_rate`` has precedence over
+    ``learning_rate``. ``weight_decay`` adds ``weight_decay/2 * |theta|^2`` to the loss, where ``theta`` are the
+    parameters for which :meth:`Layout.penalised` is true. For Adam, the decay is not decoupled as in AdamW.
     """
 
     name: str
@@ -113,11 +106,8 @@ class Optimizer:
 class Moments:
     """The state that a hospital's optimiser keeps between two local updates.
 
-    A kernel reads the state when a task begins, and updates it at the end.
-
-    ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares; they are None before the
-    first local update. Momentum stores its velocity in ``first``; plain SGD has no state. ``steps`` is the number of
-    Adam's steps so far.
+    ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares; None before the first local
+    update. Momentum stores its velocity in ``first``. ``steps`` is the number of Adam's steps so far.
     """
 
     first: Vector | None = None
@@ -134,18 +124,16 @@ class Task:
 
     - ``X [n, F]``, ``y [n]`` (class indices, or real-valued labels): the hospital's training rows. Without rows the
       result is ``start``.
-    - ``start [P]``: the parameters from which training begins.
+    - ``start [P]``: the initial parameters.
     - ``proximal``: the pairs ``(weight_j, towards_j [P])`` of the proximal terms.
-    - ``epochs``, ``learning_rate``: the number of epochs and the learning rate of the local update.
     - ``batches(epoch)``: a function that returns a random generator at the beginning of that epoch's stream. From this
       generator kernels draw the order of the epoch's rows, and then the model's random numbers (dropout). Kernels call
-      ``batches`` once for each epoch, in order. For a full batch (``batch_size`` 0, or at least ``n``) they call it
-      only if the model draws random numbers. Tasks may share one generator; each call then seeds it again.
-    - ``linear [P]``: a vector that is added to every gradient (the term ``linear . theta``).
+      it once for each epoch, in order; with full batches, only if the model draws random numbers.
+    - ``linear [P]``: the coefficients of the additional term ``linear . theta``.
     - ``frozen [P]``: a mask of the parameters that do not change.
-    - ``contrast``: a contrastive term, which few models support; see :attr:`raysim.strategies.base.Objective.contrast`.
-    - ``weights [n]``: factors of the rows' losses. A batch of ``b`` rows has the mean loss ``1/b * sum weights[row] *
-      loss[row]``. None: all are 1.
+    - ``contrast``: a contrastive term, which few models support.
+    - ``weights [n]``: factors of the rows' losses; None: all are 1. A batch of ``b`` rows has the loss
+      ``1/b * sum weights[row] * loss[row]``.
     - ``moments``: the optimiser's state to continue from; None: a fresh state.
     - ``private``: steps of DP-SGD, which replace ``epochs`` and ``batches``. Only models that are
       :class:`raysim.training.kernels.clipped.Clippable` support them.
@@ -169,7 +157,7 @@ class Task:
 
     @property
     def works(self) -> bool:
-        """Whether the task has at least one row and at least one step. Without them, training returns ``start``."""
+        """Whether the task has at least one row and at least one step."""
         return bool(len(self.y) and (self.epochs if self.private is None else self.private.steps))
 
 
@@ -177,8 +165,8 @@ class Task:
 class ContrastTerm:
     """A task's contrastive term (MOON, eq. 3).
 
-    Three models compute a representation of each row: the trained model, the received model, and the hospital's
-    previous local model. The term draws the first representation towards the second, and away from the third.
+    It draws a row's representation by the trained model towards that by the received model, and away from that by the
+    hospital's previous local model.
     """
 
     weight: float
@@ -186,18 +174,13 @@ class ContrastTerm:
     temperature: float
     """The number by which similarities are divided (tau)."""
     received: Vector
-    """The parameters ``[P]`` of the model that the hospital received. The term draws representations towards the
-    representations by this model."""
+    """The parameters ``[P]`` of the received model."""
     previous: Vector
-    """The parameters ``[P]`` of the hospital's last local model. The term draws representations away from the
-    representations by this model."""
+    """The parameters ``[P]`` of the hospital's previous local model."""
 
 
 class DeviceFull(Exception):
-    """Raised if the device has too little memory to train even a single task.
-
-    ``task`` is the index of this task among the tasks that were to be trained together.
-    """
+    """Raised if the device has too little memory to train the task with index ``task``."""
 
     def __init__(self, task: int, text: str) -> None:
         super().__init__(text)
@@ -208,8 +191,8 @@ class Model(Protocol):
     """A model for ``F`` features, and for ``C`` classes or a real-valued label, on one device and in one precision.
 
     A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. A row's
-    output, and its loss from ``row_losses``, must then be the same, bit for bit, at any position and among any other
-    rows. If the method is missing or None, ``logits`` is called for each hospital separately.
+    output and loss must then be the same, bit for bit, at any position and among any other rows. If the method is
+    missing or None, ``logits`` is called for each hospital.
     """
 
     layout: Layout
@@ -225,10 +208,10 @@ class Model(Protocol):
         """
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the losses of rows, ``[n]``; training minimises their mean. ``outputs`` are results of ``logits``."""
+        """Return the losses of rows, ``[n]``, from ``outputs`` of ``logits``."""
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]``, in the run's precision.
+        """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]``.
 
         A model on a GPU may raise :class:`DeviceFull`.
         """
@@ -252,9 +235,6 @@ class Grows(Protocol):
 
 
 def whole(option: str, value: object, least: int) -> None:
-    """Raise ``ValueError`` unless a model option's ``value`` is a whole number of at least ``least``.
-
-    The message names the ``option``.
-    """
+    """Raise ``ValueError`` unless a model option's ``value`` is a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{option}: {as_yaml(value)} is not a whole number of at least {least}")

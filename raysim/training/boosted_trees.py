@@ -1,8 +1,8 @@
 """The model ``boosted_trees``: gradient-boosted trees on the recorded columns, grown from sums over rows.
 
-Columns are used as recorded: numbers are not scaled, missing values are not replaced, and categories are indices. Like
-all models, it is stored, used and evaluated as a vector of parameters (:mod:`raysim.trees.stored`). It is not trained
-by gradient descent: the strategies for boosted trees add trees to it.
+Columns are used as recorded: numbers are not scaled, missing values are not replaced, and categories are indices. The
+model is stored as a vector of parameters (:mod:`raysim.trees.stored`). Strategies for boosted trees add trees to it;
+there is no gradient descent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BoostedTrees(TreeSettings):
 
 
 class TreeModel:
-    """Boosted trees as a model, stored as a vector ``[P]`` in the format of :class:`raysim.trees.stored.Shape`."""
+    """Boosted trees as a model, stored as a vector ``[P]`` (:class:`raysim.trees.stored.Shape`)."""
 
     unclippable = "is grown without steps of gradient descent"
 
@@ -66,11 +66,8 @@ class TreeModel:
         return self.shape.forest(theta)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the outputs for rows ``X [n, F]``.
-
-        They are log-odds of class 1, predictions of a real-valued label, or expected counts, ``[n]``. For more than two
-        classes they are logits ``[n, C]``.
-        """
+        """Return the outputs for rows ``X [n, F]``: log-odds of class 1, predictions or expected counts ``[n]``, or
+        logits ``[n, C]``."""
         margins = self.forest(theta).margins(X)
         if self.trees.loss == "poisson":
             margins = np.exp(np.minimum(margins, LARGEST))
@@ -78,10 +75,7 @@ class TreeModel:
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return ``logits`` if a row has one output, else None; see :class:`raysim.training.base.Model`.
-
-        The output is an exact sum over trees, so it does not depend on the other rows.
-        """
+        """Return ``logits`` if a row has one output, else None; see :class:`raysim.training.base.Model`."""
         return self.logits if self.trees.outputs == 1 else None
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
@@ -93,9 +87,8 @@ class TreeModel:
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Add a hospital's own trees, grown on its training rows, to the trees that it received.
 
-        The settings of the new trees are those of :meth:`raysim.trees.settings.TreeTask.personal`. If the hospital has
-        enough validation rows (:func:`raysim.trees.boosting.enough`), their loss decides how many of the new trees are
-        kept. None is kept if no tree lowers this loss.
+        If the hospital has enough validation rows (:func:`raysim.trees.boosting.enough`), their loss decides how many
+        of the new trees are kept.
         """
         return np.stack([self._with_own(task) for task in tasks]).astype(self._dtype)
 

@@ -1,9 +1,8 @@
 """A model with canaries among its rows: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 except in one column. Each canary has its own column, and these columns come after all real
-features. For any parameters, a canary's gradient has a fixed direction in the first layer, and the clipping norm as its
-length. Unlike the gradient of a real row that has been learned, a canary's gradient does not become small. Sampling,
-clipping, noise and sums are the same as in the audited run; only the gradients of canaries are replaced.
+A canary's rows are 0 except in one column of its own, after all real features. For any parameters, a canary's gradient
+has a fixed direction in the first layer, and the clipping norm as its length. Only the gradients of canaries are
+replaced; sampling, clipping, noise and sums are the same as in the audited run.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from raysim.training.models import build_model
 
 @dataclass(frozen=True)
 class WithCanaries:
-    """A model family with canaries: patients whose gradients an auditor has chosen.
+    """A model family with canaries. The models are those of ``family`` with its ``options``.
 
-    The models are those of ``family`` with its ``options``. The last ``columns`` features belong to canaries.
+    The last ``columns`` features belong to canaries.
     """
 
     family: str
@@ -34,7 +33,7 @@ class WithCanaries:
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """Return the model for ``F`` features, including the columns of canaries.
 
-        Raises ``TypeError`` for a family whose models do not consist of dense layers, such as boosted trees.
+        Raises ``TypeError`` for models that do not consist of dense layers, such as boosted trees.
         """
         inner = build_model(
             self.family,
@@ -51,7 +50,7 @@ class WithCanaries:
 
 
 class CanaryModel(DenseLayers):
-    """The model ``inner``, trained with canaries: patients whose gradients an auditor has chosen.
+    """The model ``inner``, trained with canaries.
 
     A row belongs to a canary if it has a value other than 0 in column ``first`` or later.
     """
@@ -70,7 +69,7 @@ class CanaryModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return the inner model's ``logits_of_many`` with canary columns set to 0; None if that model has none."""
+        """Return the inner model's ``logits_of_many`` with canary columns set to 0, or None."""
         many = getattr(self._inner, "logits_of_many", None)
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 
@@ -79,7 +78,7 @@ class CanaryModel(DenseLayers):
         return np.asarray(self._inner.row_losses(outputs, y))
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Train the inner model. In tasks with DP-SGD, the gradients of canaries' rows are replaced."""
+        """Train the inner model; in tasks with DP-SGD, the gradients of canaries' rows are replaced."""
         planted = [
             task
             if task.private is None
@@ -93,7 +92,7 @@ class CanaryModel(DenseLayers):
     ) -> list[Traced]:
         """Return each layer's inputs (``received``) and the gradients with respect to its outputs (``returned``).
 
-        For the rows of canaries, ``returned`` is a unit vector at the first layer, and 0 at all other layers.
+        For canaries, ``returned`` is a unit vector at the first layer, and 0 at all other layers.
         """
         layers: list[Traced] = self._inner.traced(theta, self._without(X), y, weights)
         canaries = self._canaries(X)
@@ -110,7 +109,6 @@ class CanaryModel(DenseLayers):
         return np.asarray(X[:, self._first :].any(axis=1))
 
     def _without(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Return a copy of ``X [n, F]`` with the columns of canaries set to 0."""
         plain = X.copy()
         plain[:, self._first :] = 0.0
         return plain

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 
 ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
-"""The setting of class weights: ``none`` (each row has weight 1), ``balanced`` (all classes have equal total weights in
-the federation), or a tuple with the weight of each class's rows."""
+"""Class weights: ``none`` (each row has weight 1), ``balanced`` (all classes have equal total weights in the
+federation), or the weight of each class's rows."""
 
 FIELD = "training.class_weights"
 
 
 def check(weights: ClassWeights, classes: int) -> None:
-    """Raise ``ConfigError`` for weights that do not fit a label with this number of ``classes`` (0: a real-valued
-    label)."""
+    """Raise ``ConfigError`` for weights that do not fit a label with ``classes`` classes (0: a real-valued label)."""
     if weights == "none":
         return
     if not classes:
@@ -38,9 +37,8 @@ def check(weights: ClassWeights, classes: int) -> None:
 def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
     """Return the weight ``n / (k * n_c)`` of each of ``C`` classes, ``[C]``, as in scikit-learn.
 
-    ``counts [C]`` has the number ``n_c`` of training rows of each class over all hospitals, and ``n`` is their sum.
-    ``k`` is the number of classes that have rows. All these classes then have the same total weight, and the mean
-    weight of a row is 1. A class without rows has the weight 1.
+    ``counts [C]`` has the number ``n_c`` of training rows of each class over all hospitals, ``n`` is their sum, and
+    ``k`` the number of classes that have rows. A class without rows has the weight 1.
     """
     weights = np.ones(len(counts))
     filled = counts > 0
@@ -51,8 +49,7 @@ def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
 def row_weights(weights: ClassWeights, y: NDArray[Any]) -> NDArray[np.float64] | None:
     """Return the factor of each row's loss ``[n]``, from the labels ``y [n]``; None means that all factors are 1.
 
-    Raises ``ValueError`` if ``weights`` is ``balanced``: the server must first compute these weights from the counts of
-    all hospitals.
+    Raises ``ValueError`` if ``weights`` is ``balanced``; the server must first compute these weights.
     """
     if weights == "none":
         return None

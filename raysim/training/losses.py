@@ -3,8 +3,7 @@
 For a row with label ``y`` and the model's output ``z``:
 
 - ``log_loss``: ``-log softmax(z)[y]``; the only loss for classes;
-- ``squared``: ``(z - y)^2 / 2``, for a real-valued label. With the factor 1/2 the derivative is the residual ``z - y``,
-  as for the log loss, so that learning rates are comparable;
+- ``squared``: ``(z - y)^2 / 2``, for a real-valued label;
 - ``absolute``: ``|z - y|``, for a real-valued label, with the subgradient ``sign(z - y)``, which is 0 if ``z = y``.
 """
 
@@ -21,11 +20,8 @@ LOG_LOSS = "log_loss"
 REGRESSION = ("squared", "absolute")
 
 RATE, RATE_OF_SQUARES = 0.1, 0.005
-"""Default learning rates: ``RATE_OF_SQUARES`` for the squared loss, and ``RATE`` for all other losses.
-
-The gradient of the squared loss is unbounded: steps overshoot if the rate times the squared norm of a row's features is
-above 2.
-"""
+"""Default learning rates: ``RATE_OF_SQUARES`` for the squared loss, whose gradient is unbounded, and ``RATE`` for all
+other losses."""
 
 
 def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
@@ -55,7 +51,7 @@ def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.
 def residual(loss: str, z: NDArray[Any], y: NDArray[Any]) -> None:
     """Replace predictions ``z [b]`` in place by the derivatives of their rows' losses.
 
-    ``loss`` is one of ``REGRESSION``, the losses for real-valued labels.
+    ``loss`` is a loss for real-valued labels.
     """
     np.subtract(z, y, z)
     if loss == "absolute":
@@ -63,18 +59,15 @@ def residual(loss: str, z: NDArray[Any], y: NDArray[Any]) -> None:
 
 
 def default_rate(loss: str | None, *, real_label: bool) -> float:
-    """Return the learning rate that is used if the configuration sets none.
-
-    ``loss`` is the configured loss, or None.
-    """
+    """Return the learning rate that is used if the configuration sets none."""
     return RATE_OF_SQUARES if real_label and loss in (None, "squared") else RATE
 
 
 def choose(loss: str | None, n_classes: int) -> str:
     """Return the name of the loss for a label with ``n_classes`` classes (0: a real-valued label).
 
-    ``loss`` is the configured name. With None, the loss is the log loss for classes, and the squared loss for a
-    real-valued label. Raises ``ConfigError`` for a loss that does not fit the label.
+    If ``loss`` is None, it is the log loss for classes, and the squared loss for a real-valued label. Raises
+    ``ConfigError`` for a loss that does not fit the label.
     """
     if n_classes:
         if loss not in (None, LOG_LOSS):

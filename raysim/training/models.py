@@ -1,5 +1,4 @@
-"""The construction of a model from the name or class of its family. torch is imported only for families that need
-it."""
+"""The construction of a model from the name or class of its family."""
 
 from __future__ import annotations
 
@@ -31,19 +30,17 @@ def build_model(
     """Build the model for ``n_features`` (F) and ``n_classes`` (C), in ``precision`` on ``device`` (``cpu``,
     ``cuda[:k]``).
 
-    - ``family``: a registered name, the import path ``my_module.Net`` of a class, or a class. The class is either a
-      family or a ``torch.nn.Module``. A family is a dataclass whose fields are its options, and whose ``bind(F, C,
-      init=, device=, precision=)`` returns a ``Model``. A module is constructed as ``cls(F, C, **options)``.
-    - ``n_classes``: 0 means that the label is a real number. A module is then constructed with one output. A family
-      must have ``regression`` among its ``labels``.
-    - ``options``: the options of the family, by name.
-    - ``levels()``: a function that returns the number of categories of each of the F features, 0 for a numeric feature.
-      None means that all features are numbers. Only families that use columns without preprocessing (attribute ``raw``)
-      receive these numbers, as the argument ``levels`` of ``bind``.
+    - ``family``: a registered name, the import path ``my_module.Net`` of a class, or a class. A family is a dataclass
+      whose fields are its options, and whose ``bind(F, C, init=, device=, precision=)`` returns a ``Model``. A
+      ``torch.nn.Module`` is constructed as ``cls(F, C, **options)``.
+    - ``n_classes``: 0 means that the label is a real number. A module then has one output, and a family must have
+      ``regression`` among its ``labels``.
+    - ``levels()``: a function that returns the number of categories of each feature, 0 for a numeric feature; None
+      means that all are numeric. Only families that use columns without preprocessing (attribute ``raw``) receive them.
     - ``init``: ``default`` is the family's own initialisation, ``zeros`` sets all parameters to 0.
 
-    Raises ``ConfigError``, which names the field, for an unusable configuration, and if the class raises ``ValueError``
-    for an option. Raises ``ResourceError`` for a model that is too large for this machine.
+    Raises ``ConfigError`` for an unusable configuration, and ``ResourceError`` for a model that is too large for this
+    machine.
     """
     if n_features < 1:
         raise ConfigError(f"n_features: {n_features!r} is not at least 1")
@@ -72,7 +69,7 @@ def build_model(
 
 
 def takes_raw(cls: type[Any]) -> bool:
-    """Return whether models of a family use the recorded columns, without preprocessing."""
+    """Return whether models of a family use columns without preprocessing."""
     return bool(getattr(cls, "raw", False))
 
 
@@ -80,8 +77,7 @@ def check_label(cls: type[Any], name: str, n_classes: int) -> None:
     """Raise ``ConfigError`` if the family ``cls`` does not predict labels with ``n_classes`` classes (0: a real-valued
     label).
 
-    The family's attribute ``labels`` lists the kinds of tasks (``classification``, ``regression``) that it supports. A
-    family without this attribute predicts classes.
+    The attribute ``labels`` lists ``classification``, ``regression`` or both. A family without it predicts classes.
     """
     predicts = getattr(cls, "labels", ("classification",))
     if n_classes and "classification" not in predicts:

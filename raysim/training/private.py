@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SPARSE = 0.25
-"""The largest sampling probability for which drawing the gaps between successes is faster than drawing every trial."""
+"""Up to this sampling probability, drawing the gaps between successes is faster than drawing every trial."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,38 +18,31 @@ class PrivateSteps:
 
     M. Abadi, A. Chu, I. Goodfellow, H. B. McMahan, I. Mironov, K. Talwar, L. Zhang: *Deep Learning with Differential
     Privacy*, CCS 2016, Algorithm 1. The sum of gradients is divided by the expected number of patients in a batch,
-    because the actual number would reveal who takes part. A step with an empty batch consists of noise only.
+    because the actual number would reveal who takes part.
     """
 
     patient: NDArray[np.int64] | None
     """The patient of each row, ``[n]``, ascending; None means that each row is a separate patient."""
     divisor: float
-    """The expected number of patients in a batch, by which the sum of gradients is divided."""
+    """The expected number of patients in a batch."""
     steps: int
-    """The number of steps, including steps with empty batches."""
     clip: float
     """The 2-norm to which each patient's gradient is clipped."""
     multiplier: float
-    """The standard deviation of the noise, in multiples of ``clip``; 0 means no noise."""
+    """The standard deviation of the noise, in multiples of ``clip``."""
     batch: Callable[[int], NDArray[np.int64]]
-    """A function ``batch(step)`` that returns the rows of the patients who are sampled in this step, ascending."""
+    """A function that returns the rows of the patients who are sampled in a step, ascending."""
     noise: Callable[[int, int], NDArray[np.floating]]
-    """A function ``noise(step, P)`` that returns ``P`` standard normal numbers. The next call overwrites these
-    numbers."""
+    """A function ``noise(step, P)`` that returns ``P`` standard normal numbers, which the next call overwrites."""
     planted: NDArray[np.bool_] | None = None
-    """A mask ``[n]`` of the rows that a privacy auditor has planted, whose gradients are replaced; None without an
-    auditor.
-
-    For such a row, the gradient with respect to the first layer's outputs is a unit vector, and the gradients with
-    respect to the outputs of all other layers are 0.
-    """
+    """A mask ``[n]`` of the rows that a privacy auditor has planted; None without an auditor. The gradient of such a
+    row is a unit vector at the first layer's outputs, and 0 at all other layers."""
 
 
 class Coins:
-    """The batches of all steps of a local update with DP-SGD, sampled at once when the object is created.
+    """The batches of all steps of a local update with DP-SGD, sampled when the object is created.
 
-    In every step each of ``patients`` patients is sampled independently with probability ``rate``, by the generator
-    ``coins``. ``patient [n]`` has the patient of each row, ascending; None means that each row is a separate patient.
+    ``patient [n]`` has the patient of each row, ascending; None means that each row is a separate patient.
     """
 
     def __init__(
@@ -69,10 +62,7 @@ class Coins:
 
 
 def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.int64]:
-    """Return which of ``tosses`` independent trials with probability ``rate`` succeed, as ascending indices.
-
-    For a ``rate`` up to ``SPARSE``, the gaps between successes are drawn from the geometric distribution.
-    """
+    """Return which of ``tosses`` independent trials with probability ``rate`` succeed, as ascending indices."""
     if rate >= 1:
         return np.arange(tosses)
     if rate > SPARSE:
@@ -91,8 +81,7 @@ def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.in
 def sampled(
     coins: np.random.Generator, patients: int, rate: float, patient: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """Sample each of ``patients`` patients with probability ``rate``; return the rows of the sampled patients,
-    ascending.
+    """Sample each patient with probability ``rate``; return the rows of the sampled patients, ascending.
 
     ``patient [n]`` has the patient of each row; None means that each row is a separate patient.
     """
@@ -101,10 +90,7 @@ def sampled(
 
 
 def _rows_of(who: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of the patients ``who [m]``, patient after patient, and how many rows each patient has, ``[m]``.
-
-    ``rows [U]`` is the number of rows of each of the hospital's ``U`` patients.
-    """
+    """Return the rows of the patients ``who [m]``, patient after patient, and the number of rows of each, ``[m]``."""
     counts, first = rows[who], np.cumsum(rows) - rows
     begin = np.cumsum(counts) - counts
     return np.repeat(first[who] - begin, counts) + np.arange(int(counts.sum())), counts

@@ -7,14 +7,14 @@ from typing import Any
 from raysim.core import memory
 
 COPIES = 4
-"""The number of parameter vectors in memory in any run: the server's model, the sum of the hospitals' updates, a model
-in training, and its gradient."""
+"""The number of parameter vectors in memory: the server's model, the sum of updates, a model in training, and its
+gradient."""
 
 
 def check_size(parameters: int, options: dict[str, Any]) -> None:
     """Raise ``ResourceError`` if this machine has too little memory to train a model of ``parameters`` scalars.
 
-    The error names the option with the largest number, which is probably the cause of the model's size.
+    The error names the option with the largest number.
     """
     field, value = max(options.items(), key=lambda option: _largest(option[1]), default=("name", "it"))
     memory.check(
@@ -25,7 +25,6 @@ def check_size(parameters: int, options: dict[str, Any]) -> None:
 
 
 def _largest(value: Any) -> float:
-    """Return the largest number in an option's value; -1 if it has no number."""
     if isinstance(value, list | tuple):
         return max(map(_largest, value), default=-1.0)
     return value if isinstance(value, int | float) else -1.0

@@ -1,7 +1,5 @@
 """Boosted trees, computed from sums over rows.
 
-Strategies, models and exports share the functions of this package.
-
 - :mod:`raysim.trees.settings`: the options of the model, and the columns that it uses.
 - :mod:`raysim.trees.edges`: the edges of bins, from counts of rows; :mod:`raysim.trees.binning`: the bin of each value.
 - :mod:`raysim.trees.losses`: the gradients that a row adds to the sums; :mod:`raysim.trees.histograms`: the sums over

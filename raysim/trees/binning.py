@@ -20,11 +20,10 @@ from raysim.trees.settings import TreeTask
 class Bins:
     """The bins of ``F`` columns.
 
-    - ``joined``: the edges of all columns, concatenated; ``lengths [F]``: the number of edges of each column.
+    - ``joined``: the edges of all columns, concatenated. ``lengths [F]``: the number of edges of each column.
     - ``levels [F]``: the number of categories of each column; 0 for columns of numbers. Each category is a bin.
 
-    The last bin of each column is for missing values, and for categories without training rows. Histograms have the
-    bins of all columns one after another, ``W`` in total; those of column ``f`` begin at ``first[f]``.
+    The last bin of each column is for missing values, and for categories without training rows.
     """
 
     joined: Floats
@@ -33,7 +32,7 @@ class Bins:
 
     @staticmethod
     def between(edges: Sequence[Floats], levels: tuple[int, ...]) -> Bins:
-        """Return the bins of ``F`` columns. Each has ``edges`` (none for categories) and a number of categories,
+        """Return the bins of ``F`` columns with given ``edges`` (none for categories) and numbers of categories,
         ``levels``."""
         return Bins(np.concatenate([np.zeros(0), *edges]), np.array([len(each) for each in edges], np.int64), levels)
 
@@ -43,23 +42,20 @@ class Bins:
         return Bins.between([edges.get(f, np.zeros(0)) for f in range(len(task.levels))], task.levels)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickling, without the cached edges of single columns.
-
-        Bins are sent with each level of each tree, and the receivers rarely need these edges.
-        """
+        """Leave out the cached edges of single columns, which receivers rarely need."""
         return {name: value for name, value in vars(self).items() if name != "edges"} | {"digest": self.digest}
 
     @cached_property
     def edges(self) -> tuple[Floats, ...]:
-        """Return the ascending edges between the bins of each column, as ``F`` arrays.
+        """Return the ascending edges of each column, as ``F`` arrays.
 
-        The bin of a value is the number of edges below this value. Columns of categories have no edges.
+        The bin of a value is the number of edges below it.
         """
         return tuple(np.split(self.joined, np.cumsum(self.lengths)[:-1]))
 
     @cached_property
     def digest(self) -> str:
-        """Return a hash that is equal only for equal bins."""
+        """Return a hash of the bins."""
         parts = (np.array(self.levels, np.int64), self.lengths, self.joined)
         return hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=12).hexdigest()
 
@@ -71,7 +67,7 @@ class Bins:
 
     @cached_property
     def first(self) -> Ints:
-        """Return the index of each column's first bin among the bins of all columns, ``[F]``."""
+        """Return the index of each column's first bin if the bins of all columns are numbered in order, ``[F]``."""
         return np.concatenate([[0], np.cumsum(self.sizes + 1)[:-1]]).astype(np.int64)
 
     @cached_property
@@ -102,9 +98,8 @@ class Bins:
 
 
 def find_bins(task: TreeTask) -> Generator[Prefixes, Ints, Bins]:
-    """Find the bins of a task's columns from counts of rows.
-
-    The generator yields requests for counts and receives the counts; see :func:`raysim.trees.edges.find_edges`.
+    """Find the bins of a task's columns by :func:`raysim.trees.edges.find_edges`: yield requests for counts, receive
+    counts.
     """
     numbers = np.flatnonzero(np.array(task.levels) == 0)
     if not len(numbers):

@@ -1,5 +1,4 @@
-"""Boosting on rows in one place: for local-only training, and as the reference. Federated boosting grows the same
-trees."""
+"""Boosting on rows that are all in one place. Federated boosting grows the same trees."""
 
 from __future__ import annotations
 
@@ -21,29 +20,25 @@ from raysim.trees.losses import GRID, base, gradients, label_scale, label_units,
 from raysim.trees.settings import TreeTask
 
 LEAST_LABELS = 30
-"""The smallest number of validation rows with which a hospital may decide alone how many trees it keeps. If the label
-has classes, each class needs this many rows."""
+"""The smallest number of validation rows (for classes: of each class) from which a hospital decides how many trees it
+keeps."""
 
 
 class Rows:
-    """Rows on which trees are grown, all at one hospital or pooled: their bins, labels and margins.
-
-    A row's margins are its initial margins plus the values of the leaves that it reaches in the trees so far.
+    """Rows on which trees are grown: their bins, labels and margins (initial margins plus the values of reached
+    leaves).
     """
 
     def __init__(self, binned: Binned, y: NDArray[Any], margins: Ints) -> None:
-        """Store rows with the labels ``y [n]`` and the initial ``margins [n, K]``, one for each of K outputs.
-
-        Margins are integers in units of a fixed size.
-        """
+        """``y [n]`` are the labels, and ``margins [n, K]`` the initial margins in units of ``2^-40``."""
         self._binned, self.y = binned, y
         self.margins = margins
 
     def level(self, level: Level, g: Floats, h: Floats, taken: NDArray[np.bool_] | None = None) -> Floats:
         """Return the histograms of the ``m`` nodes that ``level`` requests, ``[m, W, 3]``.
 
-        For each of ``W`` bins they have the sums of gradients ``g`` and of second derivatives ``h`` over the bin's
-        rows, and the number of rows. ``taken [n]`` marks the rows that are used; None means all.
+        ``g`` and ``h`` are the rows' gradients and second derivatives, ``[n, K]``. ``taken [n]`` marks the rows that
+        are used; None means all.
         """
         made = []
         for k in np.unique(level.which).tolist():
@@ -55,7 +50,7 @@ class Rows:
     def grown(
         self, task: TreeTask, scale: int, columns: NDArray[np.bool_] | None, taken: NDArray[np.bool_] | None
     ) -> list[Grown]:
-        """Grow one tree for each output of the model, from the gradients at the present margins.
+        """Grow one tree for each output of the model.
 
         ``columns [F]`` marks the columns that splits may use, and ``taken [n]`` the rows that are used; None means all.
         """
@@ -65,7 +60,6 @@ class Rows:
         return trees
 
     def add(self, trees: list[Grown]) -> None:
-        """Add the values of grown trees to the rows' margins."""
         for k, tree in enumerate(trees):
             self.margins[:, k] += tree.value[reached(self._binned.codes, tree.column, tree.left, tree.depth)]
 
@@ -74,26 +68,22 @@ class Validation:
     """Validation rows, whose loss decides when boosting ends and how many trees the model keeps."""
 
     def __init__(self, task: TreeTask, start: Forest, rows: Rows, stop: Stop) -> None:
-        """``start`` is the forest to which trees are added. The margins of ``rows`` already include the trees of
-        ``start``."""
+        """``start`` is the forest to which trees are added. The margins of ``rows`` already include its trees."""
         self._task, self._start, self._rows, self._stop = task, start, rows, stop
         # A model without trees is zeros, whatever its first margins will be.
         self._checks = Checks(self._loss(rows.margins if len(start) else np.zeros_like(rows.margins)))
 
     def ends(self, trees: list[Grown]) -> bool:
-        """Add the values of ``trees`` to the margins of validation rows; return whether boosting ends.
+        """Add ``trees`` to the margins of validation rows.
 
-        It ends if the validation loss no longer falls.
+        Return whether boosting ends because the loss no longer falls.
         """
         self._rows.add(trees)
         self._checks = self._checks.after(len(self._checks.rounds) + 1, self._loss(self._rows.margins))
         return self._checks.waited(self._stop.tolerance) >= self._stop.patience
 
     def best(self, forest: Forest) -> Forest:
-        """Return ``forest`` without the trees that were added after the smallest validation loss was reached.
-
-        At least one boosting step is kept if boosting began without trees.
-        """
+        """Return ``forest`` without the trees that were added after the smallest validation loss."""
         checks, start = self._checks, len(self._start)
         if checks.best is None or (start and checks.before <= checks.losses[checks.best]):
             return forest.first(start) if start else forest
@@ -104,10 +94,7 @@ class Validation:
 
 
 def enough(task: TreeTask, y: NDArray[Any]) -> bool:
-    """Return whether there are enough validation labels ``y [n]`` to decide how many trees a hospital keeps.
-
-    With fewer labels chance would decide, and local-only training would look worse than it is.
-    """
+    """Return whether there are enough validation labels ``y [n]`` to decide how many trees a hospital keeps."""
     least = np.bincount(y, minlength=task.classes).min() if task.classes else len(y)
     return bool(least >= LEAST_LABELS)
 
@@ -137,12 +124,12 @@ def boosted(
 ) -> Forest:
     """Grow the trees of a task on rows ``X [n, F]`` with labels ``y [n]``.
 
-    - ``bins``: the bins of the columns; None: they are computed from ``X``.
+    - ``bins``: the bins of the columns; None: computed from ``X``.
     - ``forest``: the trees to which the new trees are added; None: boosting begins without trees.
     - ``columns(t)`` returns a mask ``[F]`` of the columns that the trees of boosting step ``t`` may split by, and
       ``rows(t)`` a mask ``[n]`` of the rows on which these trees are grown. None means all.
-    - ``held``: validation rows, which decide how many trees are grown and kept, if there are enough of them
-      (:func:`enough`); None: all trees are kept.
+    - ``held``: validation rows, which decide how many trees are kept if there are :func:`enough` of them; None: all
+      trees are kept.
     """
     bins = bins_of(task, X) if bins is None else bins
     forest = starting(task, y) if forest is None else forest

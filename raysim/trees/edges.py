@@ -2,17 +2,16 @@
 
 Finite float32 numbers are mapped to unsigned integers of 32 bits in the same order (:func:`ordered`). The value with a
 given rank is then found 8 bits at a time, beginning with the highest bits. Let the prefix be the bits found so far. At
-each step, the values that begin with the prefix are counted by their next 8 bits. Counts are whole numbers, so
-hospitals' counts add up to the counts of the pooled rows. Edges therefore do not depend on which hospital has which
-rows.
+each step, the values that begin with the prefix are counted by their next 8 bits. Hospitals' counts add up to those of
+the pooled rows, so edges do not depend on which hospital has which rows.
 
 With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the smallest value for which at least ``k n / B``
 of the values are not larger. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of ``v_k`` and
 ``w_k``. Equal edges count once, and there is no edge after the largest value.
 
-With ``edges: exact`` all 32 bits are used. With ``edges: codes`` only the first 16 bits of values are compared. The
-edge is then the midpoint of the largest number that begins with the bits of ``v_k`` and the smallest number that begins
-with the bits of ``w_k``. Values between ``v_k`` and edge ``k`` differ from ``v_k`` by at most 1/128 of ``v_k``.
+With ``edges: exact`` all 32 bits are used, with ``edges: codes`` only the first 16. The edge is then the midpoint of
+the largest number that begins with the bits of ``v_k`` and the smallest number that begins with the bits of ``w_k``.
+Values between ``v_k`` and edge ``k`` differ from ``v_k`` by at most 1/128 of ``v_k``.
 """
 
 from __future__ import annotations
@@ -30,19 +29,17 @@ STEP = 8
 """The number of bits of a value that are found in one round of counting."""
 
 WIDTH = 2**STEP
-"""The number of possible values of the next ``STEP`` bits."""
 
 MISSING = 2**32 - 1
-"""The integer that represents a missing value. It is larger than the integer of any finite number."""
+"""The integer of a missing value, larger than that of any finite number."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
-    """A request to count rows by the next 8 bits of their values in some columns.
+    """A request to count rows by the next 8 bits of their values, for ``Q`` pairs of a column and a prefix.
 
-    The request has ``Q`` entries. Each names a column, in ``column [Q]``, and a prefix of ``bits`` bits, in ``prefix
-    [Q]``. The answer is an array ``[Q, 256]``. It counts the rows whose value begins with the prefix, separately for
-    each value of the next 8 bits.
+    ``column [Q]`` are column indices, and ``prefix [Q]`` the first ``bits`` bits of values. The counts ``[Q, 256]`` are
+    the numbers of rows whose value begins with the prefix, for each value of the next 8 bits.
     """
 
     column: Ints
@@ -64,10 +61,7 @@ def unordered(codes: NDArray[Any]) -> Floats:
 
 
 def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
-    """Sort the values of each column of ``X [n, F]``, and return them as an array ``[F, n]``.
-
-    Values are converted to integers by :func:`ordered`. Missing values become :data:`MISSING`, which comes last.
-    """
+    """Return the values of each column of ``X [n, F]``, sorted and mapped to integers (:func:`ordered`), ``[F, n]``."""
     made = np.empty(X.shape[::-1], np.uint32)
     for column, values in zip(made, X.T, strict=True):
         column[:] = np.where(np.isnan(values), MISSING, ordered(values))
@@ -76,9 +70,9 @@ def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
-    """Answer the request ``asked`` from sorted columns (:func:`ranked`): return the counts ``[Q, 256]``.
+    """Return the requested counts ``[Q, 256]`` from sorted columns (:func:`ranked`).
 
-    The ``Q`` entries of the request must be sorted by column, and by prefix within a column.
+    The pairs of ``asked`` must be sorted by column, and by prefix within a column.
     """
     made = np.empty((len(asked.column), WIDTH), np.int64)
     begin = (asked.prefix[:, None] * WIDTH + np.arange(WIDTH)) << (32 - asked.bits - STEP)
@@ -117,10 +111,9 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
 def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
-    """Find the values with the given ``ranks [F, R]``, and return the first ``bits`` bits of each. Ranks count from 1.
+    """Return the first ``bits`` bits of the values with the ``ranks [F, R]``, and the number of values up to these.
 
-    Also returns how many values of the column begin with these bits or with lower ones. For ranks that are not between
-    1 and ``total [F]``, results are meaningless.
+    Ranks count from 1. For ranks that are not between 1 and ``total [F]``, results are meaningless.
     """
     F, R = ranks.shape
     which = np.repeat(np.arange(F), R)

@@ -21,10 +21,10 @@ from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeTask
 
 OF_TREES = ("column", "threshold", "missing_left", "levels", "value", "gain", "hessian", "rows")
-"""The arrays of a forest that have an entry for each tree."""
+"""The fields of a forest whose first axis is the trees."""
 
 WORD = 16
-"""The number of categories in one integer. Sets of categories are stored as bits of integers."""
+"""The number of categories in one integer: sets of categories are stored as bits of integers."""
 
 BLOCK = 2**14
 """The number of rows scored together, so that working memory stays in the cache."""
@@ -79,7 +79,7 @@ class Forest:
         return len(self.column)
 
     def grown(self, trees: Sequence[Grown], bins: Bins) -> Forest:
-        """Return this forest with additional ``trees``, which were grown on values in ``bins``."""
+        """Return this forest with additional ``trees``, which were grown on ``bins``."""
         made = Forest.start(self.task, self.base, self.scale)
         parts = [_stored(tree, bins, made.levels.shape[-1]) for tree in trees]
         joined: dict[str, Any] = {}
@@ -101,17 +101,16 @@ class Forest:
         return replace(self, **{name: getattr(self, name)[len(self) - count :] for name in OF_TREES})
 
     def joined(self, other: Forest, factor: float = 1.0) -> Forest:
-        """Return a forest of the trees of this forest and of ``other``; leaf values of ``other`` are multiplied by
-        ``factor``."""
+        """Return a forest with the trees of ``other`` added; their leaf values are multiplied by ``factor``."""
         further = {name: getattr(other, name) for name in OF_TREES}
         further["value"] = np.rint(other.value * factor).astype(np.int64)
         joined: dict[str, Any] = {name: np.concatenate([getattr(self, name), further[name]]) for name in OF_TREES}
         return replace(self, **joined)
 
     def margins(self, X: NDArray[Any]) -> Floats:
-        """Return the outputs for rows ``X [n, F]``, as an array ``[n, K]`` with one column for each of ``K`` outputs.
+        """Return the ``K`` outputs for rows ``X [n, F]``, ``[n, K]``.
 
-        Outputs are log-odds of class 1, logits, predictions of a real-valued label, or logarithms of expected counts.
+        Outputs are log-odds of class 1, logits, real-valued predictions, or logarithms of expected counts.
         """
         made = np.empty((len(X), self.task.outputs))
         for first in range(0, len(X), BLOCK):
@@ -120,9 +119,9 @@ class Forest:
         return made
 
     def steps(self, X: NDArray[Any]) -> Ints:
-        """Return the sum of the trees' values for each row of ``X [n, F]``, without the initial margins.
+        """Return the sum of the trees' values for each row of ``X [n, F]`` and each of ``K`` outputs, ``[n, K]``.
 
-        The sums are integers ``[n, K]`` in units of ``2^(scale - 40)``, one column for each of ``K`` outputs.
+        The sums are integers in units of ``2^(scale - 40)``, without the initial margins.
         """
         K = self.task.outputs
         steps = np.zeros((len(X), K), np.int64)
@@ -131,7 +130,6 @@ class Forest:
         return steps
 
     def _leaves(self, X: NDArray[Any], tree: int) -> Ints:
-        """Return the indices ``[n]`` of the leaves of ``tree`` that the rows ``X [n, F]`` reach."""
         column, inner = self.column[tree], self.column.shape[1]
         node = np.zeros(len(X), np.int64)
         moving = np.arange(len(X)) if len(column) and column[0] >= 0 else np.zeros(0, np.int64)
@@ -159,8 +157,7 @@ class Forest:
         return np.array(self.task.levels) > 0
 
     def _known(self, by: NDArray[Any], values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return whether each of ``values [n]`` is a known category of its column. ``by [n]`` has the index of the
-        column."""
+        """Return whether each of ``values [n]`` is a known category of its column ``by [n]``."""
         known: NDArray[np.bool_] = (values >= 0) & (values < np.array(self.task.levels)[by])
         return known
 
@@ -172,7 +169,6 @@ class Forest:
 
 
 def _stored(tree: Grown, bins: Bins, words: int) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a grown tree in the form in which :class:`Forest` stores them."""
     inner = len(tree.column)
     threshold, missing, levels = np.zeros(inner), np.zeros(inner, np.bool_), np.zeros((inner, words), np.int32)
     for node in np.flatnonzero(tree.column >= 0).tolist():

@@ -3,7 +3,7 @@
 The nodes of a tree are numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``. Of two
 children, only the histogram of the child with fewer rows is requested, or of the left child if both have equally many.
 The other child's histogram is the parent's histogram minus the requested one. This is exact, because histograms consist
-of whole numbers. Leaves need no request: the split of the parent gives their sums.
+of whole numbers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ from raysim.trees.splits import best_splits
 
 @dataclass(frozen=True, eq=False)
 class Grown:
-    """A grown tree, with arrays for up to ``I`` splits and ``N`` nodes.
-
-    The depth limits them to ``I = 2^depth - 1`` and ``N = 2 I + 1``.
-    """
+    """A grown tree, with arrays for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes."""
 
     column: NDArray[np.int16]
     """The column by which each node is split, ``[I]``; -1 if it is not split."""
@@ -36,13 +33,12 @@ class Grown:
     """The last bin, or the number of categories minus 1, that goes left at each split, ``[I]``; see
     :attr:`raysim.trees.splits.Split.bin`."""
     left: NDArray[np.bool_]
-    """Whether each bin of the split's column goes left, ``[I, L]``. The bin of missing values is the column's last;
-    entries after it are False."""
+    """Whether each bin of the split's column goes left, ``[I, L]``; the bin of missing values is the column's last."""
     gain: Floats
     """The gain of each split, ``[I]``; 0 if a node is not split."""
     sums: Floats
     """The sums over the rows of each node, ``[N, 3]``: gradients, second derivatives (both in units of ``2^-30``), and
-    the number of rows. They are 0 for nodes that do not exist."""
+    the number of rows. 0 for nodes that do not exist."""
     value: Ints
     """The value of each leaf in units of ``2^-40``, ``[N]``; 0 for other nodes."""
 
@@ -53,7 +49,7 @@ class Grown:
 
     @staticmethod
     def empty(depth: int, bins: Bins) -> Grown:
-        """Return a tree that consists of a root, whose sums are not yet known."""
+        """Return a tree without splits, whose sums are not yet known."""
         splits = 2**depth - 1
         return Grown(
             np.full(splits, -1, np.int16),
@@ -68,10 +64,11 @@ class Grown:
 def descended(
     codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], node: NDArray[np.uint16]
 ) -> NDArray[np.uint16]:
-    """Move each row from ``node [n]`` through one more level of splits, and return the nodes that rows reach, ``[n]``.
+    """Return the nodes that rows reach from ``node [n]`` by one more level of splits, ``[n]``.
 
-    Rows at leaves stay there. ``codes [n, F]`` are the bins of the rows' values. ``column [I]`` has the column by which
-    each node is split, and ``left [I, L]`` marks the bins of this column that go left.
+    Rows at leaves stay there.
+
+    ``codes [n, F]`` are the bins of the rows' values; ``column [I]`` and ``left [I, L]`` are as in :class:`Grown`.
     """
     by = column.take(node)
     if (moving := np.flatnonzero(by >= 0)).size == 0:
@@ -96,9 +93,9 @@ def reached(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.boo
 
 
 def members(node: NDArray[np.uint16], asked: Sequence[int], taken: NDArray[np.bool_] | None = None) -> list[Ints]:
-    """Return the rows at each of the nodes ``asked``, ascending. ``node [n]`` is the node of each row.
+    """Return the rows at each of the nodes ``asked``, ascending.
 
-    If ``taken [n]`` is given, only the rows that it marks are returned.
+    ``node [n]`` is each row's node; ``taken [n]`` marks the rows that are used (None: all).
     """
     found = []
     for each in asked:
@@ -108,15 +105,14 @@ def members(node: NDArray[np.uint16], asked: Sequence[int], taken: NDArray[np.bo
 
 
 def level_of(nodes: Ints) -> int:
-    """Return the number of splits between the root and ``nodes``, which must all be in one level of the tree."""
+    """Return the number of splits above ``nodes``, which must all be in one level of the tree."""
     return int(nodes[0] + 1).bit_length() - 1
 
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A request for the histograms of ``m`` nodes in partly grown ``trees``.
-
-    ``nodes [m]`` are the nodes, and ``which [m]`` the index of each node's tree.
+    """A request for the histograms of ``nodes [m]`` in partly grown ``trees``; ``which [m]`` is the index of each
+    node's tree.
     """
 
     trees: Sequence[Grown]
@@ -132,11 +128,10 @@ W, 3]``, and return the trees."""
 def grow(
     bins: Bins, settings: TreeSettings, together: int = 1, columns: Sequence[NDArray[np.bool_] | None] = ()
 ) -> Growing:
-    """Grow ``together`` trees at once, level by level.
+    """Grow ``together`` trees at once, level by level (:data:`Growing`).
 
-    The generator yields requests for histograms (:class:`Level`), receives the histograms, and returns the trees.
-    ``columns`` has, for each tree, a mask ``[F]`` of the columns that it may split by. If ``columns`` is empty, or None
-    for a tree, all columns are allowed.
+    ``columns`` has, for each tree, a mask ``[F]`` of the columns that splits may use, or None for all; empty: all
+    columns.
     """
     trees = [Grown.empty(settings.depth, bins) for _ in range(together)]
     asked = [(k, 0) for k in range(together)]
@@ -182,8 +177,7 @@ def grow(
 def leaf_values(tree: Grown, settings: TreeSettings) -> Ints:
     """Return the value of each leaf, ``-rate G / (H + l2)``, ``[N]``; 0 for nodes that are not leaves.
 
-    ``G`` and ``H`` are the sums of gradients and second derivatives over the leaf's rows. Values are integers, in the
-    same units as margins.
+    ``G`` and ``H`` are the sums of gradients and second derivatives over the leaf's rows. The unit is ``2^-40``.
     """
     G, H = tree.sums[:, 0] / GRID, tree.sums[:, 1] / GRID + settings.l2
     values = np.divide(-settings.rate * G, H, out=np.zeros_like(G), where=H > 0)

@@ -15,23 +15,21 @@ from raysim.core.arrays import Floats, Ints
 from raysim.trees.binning import Bins
 
 CHANNELS = 3
-"""The number of sums in each bin: the sum of gradients, the sum of second derivatives, and the number of rows."""
+"""The sums in each bin: of gradients, of second derivatives, and the number of rows."""
 
 MOST_CELLS = 2**11
-"""The largest number of cells (combinations of bins) in a group of neighbouring columns, so that their sums stay in the
-cache."""
+"""The largest number of :class:`Cells` in a group of columns, so that sums stay in the cache."""
 
 FEW = 2**12
-"""If nodes have fewer rows than this on average, it is faster to add rows for each column separately than for cells."""
+"""If nodes have fewer rows than this on average, sums by column are faster than sums by cell."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
     """Combinations of bins of several columns, over which rows are summed faster than over single bins.
 
-    Neighbouring columns form ``G`` groups. A cell is a combination of bins, one for each column of a group, so each row
-    is in one cell of each group. Rows are added to cells instead of bins, which takes fewer additions. A bin's sum is
-    then the sum over the cells that belong to it.
+    Neighbouring columns form ``G`` groups. A cell is a combination of bins, one for each column of a group. A bin's sum
+    is the sum over the cells that belong to it.
     """
 
     group: Ints
@@ -43,13 +41,11 @@ class Cells:
     count: int
     """The number of cells in all groups together."""
     of_bins: sparse.csr_array
-    """A matrix ``[W, count]`` with a row for each of the ``W`` bins of all columns: 1 if the cell belongs to the bin,
-    otherwise 0."""
+    """A matrix ``[W, count]``: 1 if a cell belongs to a bin, otherwise 0."""
 
     def of(self, codes: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """Return the cell of each row in each of ``G`` groups of columns, ``[n, G]``.
-
-        ``codes [n, F]`` are the bins of the rows' values.
+        """Return the index of each row's cell in each group of columns, ``[n, G]``, from the rows' bins ``codes [n,
+        F]``.
         """
         made = np.empty((len(codes), len(self.start)), np.int32)
         made[:] = self.start
@@ -60,7 +56,7 @@ class Cells:
 
 @lru_cache(maxsize=8)
 def cells_of(sizes: tuple[int, ...]) -> Cells:
-    """Return the cells for columns with ``sizes [F]`` bins each, where the bin of missing values counts as a bin."""
+    """Return the cells for columns with ``sizes [F]`` bins, including the bins of missing values."""
     group, factor, cells = [], [], list[int]()
     for size in sizes:
         if not cells or cells[-1] * size > MOST_CELLS:
@@ -81,16 +77,15 @@ def cells_of(sizes: tuple[int, ...]) -> Cells:
 
 
 class Binned:
-    """Rows whose values are replaced by the indices of their bins, ``codes [n, F]``, prepared for fast histograms."""
+    """Rows whose values are replaced by the indices of their bins, ``codes [n, F]``."""
 
     def __init__(self, bins: Bins, codes: NDArray[np.uint8], cells: NDArray[np.int32] | None = None) -> None:
-        """Store the rows. ``cells`` is the result of :meth:`cells` for the same rows; None: it is computed when
-        needed."""
+        """``cells`` is the result of :meth:`cells` for the same rows; None: it is computed when needed."""
         self.bins, self.codes = bins, codes
         self._cells = cells
 
     def cells(self) -> NDArray[np.int32]:
-        """Return the cell (see :class:`Cells`) of each row in each of ``G`` groups of columns, ``[n, G]``."""
+        """Return the index of each row's cell in each group of columns (:class:`Cells`), ``[n, G]``."""
         if self._cells is None:
             self._cells = cells_of(tuple((self.bins.sizes + 1).tolist())).of(self.codes)
         return self._cells
@@ -126,9 +121,9 @@ class Binned:
 
 
 def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
-    """Return the sums of ``g`` and ``h`` and the number of rows in each of ``count`` cells or bins, ``[count, 3]``.
+    """Return the sums of ``g`` and ``h`` and the number of rows in each of ``count`` bins, ``[count, 3]``.
 
-    ``places [n, G]`` are the cells or bins of each row.
+    ``places [n, G]`` are the bins (or cells) of each row.
     """
     n, width = places.shape
     ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)
@@ -138,9 +133,9 @@ def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
 
 
 def _ones(count: int) -> Floats:
-    """Return an array of ``count`` ones, as a view of a stored array.
+    """Return ``count`` ones.
 
-    There is a stored array for each power of two, because SciPy copies a view of less than half of an array.
+    Each power of two has its array, because SciPy copies a view of less than half of an array.
     """
     return _ones_of((count - 1).bit_length())[:count] if count else np.ones(0)
 

@@ -1,9 +1,9 @@
 """Each row's contribution to the sums from which trees are grown: the gradient and the second derivative of its loss.
 
-Both are rounded, row by row, to whole multiples of 2^-30. A row's margin is the initial margin plus the
-values of the leaves that the row reaches. Margins and leaf values are whole multiples of 2^-40, so that this sum is
-exact. Numeric labels are first divided by a power of two, ``2^scale``, so that they are between -1 and 1. Margins and
-leaf values refer to the divided label. Sums over rows are exact for up to 2^23 rows.
+Both are rounded, row by row, to whole multiples of 2^-30. A row's margin is the initial margin plus the values of the
+leaves that the row reaches. Margins and leaf values are whole multiples of 2^-40, so that this sum is exact. Numeric
+labels are first divided by a power of two, ``2^scale``, so that they are between -1 and 1. Sums over rows are exact for
+up to 2^23 rows.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from raysim.core.arrays import Floats, Ints
 from raysim.trees.settings import Loss
 
 GRID = 2.0**30
-"""Gradients and second derivatives are rounded to whole multiples of ``1 / GRID``."""
+"""Gradients and second derivatives are whole multiples of ``1 / GRID``."""
 
 MARGIN = 2.0**40
 """Margins and leaf values are whole multiples of ``1 / MARGIN``."""
 
 LARGEST = 2**46
-"""The largest magnitude of a leaf value, in multiples of ``1 / MARGIN``; larger values are clipped. It corresponds to a
-value of 64, which models in use do not reach."""
+"""The largest magnitude of a leaf value (64), in multiples of ``1 / MARGIN``; larger values are clipped."""
 
 LOG_MEAN = 30.0
 """The largest logarithm of an expected count; larger outputs of a Poisson model are cut to it."""
@@ -33,8 +32,8 @@ LOG_MEAN = 30.0
 def gradients(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> tuple[Floats, Floats]:
     """Return the gradient ``g`` and second derivative ``h`` of each row's loss, with respect to its ``margins [n, K]``.
 
-    Both are ``[n, K]``. They are whole numbers, in units of ``2^-30``. ``y [n]`` are class indices, counts or numbers.
-    The squared error is that of labels divided by ``2^scale``.
+    Both are ``[n, K]``, whole numbers in units of ``2^-30``. ``y [n]`` are class indices, counts or numbers. For the
+    squared error, labels are divided by ``2^scale``.
     """
     z = margins / MARGIN
     if loss == "logistic":
@@ -58,7 +57,7 @@ def probability(z: Floats) -> Floats:
 
 
 def softmax(z: Floats) -> Floats:
-    """Return the class probabilities of rows with the logits ``z [n, K]``."""
+    """Return the class probabilities for the logits ``z [n, K]``."""
     e: Floats = np.exp(z - z.max(axis=1, keepdims=True))
     shares: Floats = e / e.sum(axis=1, keepdims=True)
     return shares
@@ -83,11 +82,11 @@ def mean_loss(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> flo
 
 
 def base(loss: Loss, sums: Floats, rows: int) -> Ints:
-    """Return the margins ``[K]`` before the first tree. They minimise the loss of a model without trees.
+    """Return the margins ``[K]`` of a model without trees that minimise the loss, as integers in units of ``2^-40``.
 
-    Margins are integers in units of 2^-40. ``sums`` is the number of rows of each class, ``[C]``, or the sum of the
-    labels ``[1]`` (divided by ``2^scale``). For more than two classes the margins are the logarithms of the classes'
-    shares, minus the mean of these logarithms. Raises ``ValueError`` for a class without rows, and if all counts are 0.
+    ``sums`` is the number of rows of each class, ``[C]``, or the sum of the labels ``[1]`` (divided by ``2^scale``).
+    For more than two classes the margins are the logarithms of the classes' shares, minus the mean of these logarithms.
+    Raises ``ValueError`` for a class without rows, and if all counts are 0.
     """
     if loss in ("logistic", "softmax"):
         if (sums <= 0).any():

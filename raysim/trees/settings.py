@@ -73,7 +73,7 @@ class TreeSettings:
 
 @dataclass(frozen=True)
 class TreeTask:
-    """The columns and the label for which trees are grown, with the settings of the trees.
+    """The settings of trees, and the columns and the label for which they are grown.
 
     - ``levels [F]``: the number of categories of each column; 0 for a column of numbers. Categories are coded as 0, 1,
       ...; a missing value is NaN in both kinds of columns.
@@ -108,13 +108,12 @@ class TreeTask:
 
     @property
     def together(self) -> int:
-        """Return the number of boosting steps, each of which grows one tree for each output."""
+        """Return the number of boosting steps."""
         return self.settings.trees
 
     def personal(self) -> TreeTask:
-        """Return the task with the settings for the trees that a hospital adds when it fine-tunes.
-
-        These trees are few and shallow, with a small rate, because the hospital has few rows.
+        """Return the task for the trees that a hospital adds when it fine-tunes: few and shallow, because it has few
+        rows.
         """
         settings = self.settings
         own = replace(

@@ -9,7 +9,7 @@ l2)``. The node is split if half of the gain exceeds ``gamma`` and both sides ha
 - "Missing against the rest" is also a split: all values go left, and missing values right.
 - Categories are sorted by ``G/(H + l2)`` (if equal, by their codes). Every prefix of this order is a candidate for the
   left side. No other set of categories has a larger gain than the best of these prefixes (W. Fisher 1958). Categories
-  without rows in the node go to the side of missing values.
+  without rows go to the side of missing values.
 - If gains are equal (up to a relative difference of 1e-12), the first column is preferred, then the first bin, then the
   split that sends missing values left.
 """
@@ -32,7 +32,7 @@ ALIKE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The split of a node by one column: which of the column's bins go left. The bin of missing values is last."""
+    """The split of a node by one column."""
 
     column: int
     bin: int
@@ -101,11 +101,10 @@ def best_splits(
 
 
 def _padded(sums: Floats, units: Floats, bins: Bins) -> tuple[Floats, Floats]:
-    """Return histograms with a separate axis for columns, ``[3, m, B, F]``, and the sums of missing values, ``[3, m,
-    F]``.
+    """Return histograms ``sums [m, W, 3]``, times ``units [3]``, with an axis for columns, ``[3, m, B, F]``.
 
-    ``sums [m, W, 3]`` are the histograms of ``m`` nodes over the ``W`` bins of all columns, in multiples of ``units
-    [3]``. ``B`` is the largest number of bins of a column; entries beyond a column's bins are 0.
+    Also returns the sums of missing values, ``[3, m, F]``. ``B`` is the largest number of bins of a column; entries
+    beyond a column's bins are 0.
     """
     at = np.arange(int(bins.sizes.max()))[:, None]
     inside = at < bins.sizes
@@ -129,9 +128,8 @@ def _accumulated(values: Floats) -> Floats:
 
 
 def _ordered_levels(values: Floats, bins: Bins, l2: float) -> Ints | None:
-    """Return an order of the bins of each column and node, ``[m, B, F]``; None if all columns are numbers.
-
-    The prefixes of this order are the candidates for the left side of a split.
+    """Return the order of bins by ``G/(H + l2)`` in each node and column, ``[m, B, F]``; None if all columns are
+    numbers.
     """
     if not any(bins.levels):
         return None
@@ -151,11 +149,7 @@ def _score(G: Floats, H: Floats, l2: float) -> Floats:
 
 
 def _gains(left: Floats, whole: Floats, settings: TreeSettings) -> Floats:
-    """Return the gain of each candidate split, ``[...]``.
-
-    It is minus infinity if a side has too few rows, or if the gain is within rounding error of 0. ``left [3, ...]`` are
-    the sums over the left sides, and ``whole`` the sums over the nodes.
-    """
+    """Return the gain of each candidate split, ``[...]``; minus infinity for a split that is not allowed."""
     right = whole - left
     children = _score(left[0], left[1], settings.l2)
     children += _score(right[0], right[1], settings.l2)
@@ -171,7 +165,7 @@ def _two_sided(
 ) -> Floats:
     """Return the gains of candidate splits with missing values on the left and on the right, ``[2, K, B]``.
 
-    There are ``K`` pairs of a node and a column with missing values in this node. Each pair has ``B`` candidates.
+    There are ``K`` pairs of a node and a column with missing values, with ``B`` candidates each.
 
     - ``low [3, K, B]``: sums over the left side of each candidate, without the rows that have a missing value.
     - ``missing`` and ``whole [3, K]``: sums over the rows that have a missing value, and over all rows of the node.
@@ -197,8 +191,7 @@ def _goes_left(
 ) -> NDArray[np.bool_]:
     """Return a mask of the column's bins that go left; the bin of missing values is last.
 
-    ``levels`` are the categories in order; the first ``bin + 1`` of them go left. None means a column of numbers.
-    ``counts`` are the numbers of rows of these categories.
+    ``levels`` are the categories in order (None: a column of numbers), and ``counts`` their numbers of rows.
     """
     size = int(bins.sizes[column])
     goes = np.zeros(size + 1, np.bool_)

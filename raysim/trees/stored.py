@@ -1,9 +1,8 @@
 """Trees as a flat vector of parameters, the form in which a model is stored.
 
 The vector consists of the tensors below (:class:`Shape`), with T trees in order. The model has K outputs: one for each
-class, but a single one for two classes or a numeric label. Tree ``t`` belongs to output ``t mod K``. Each tree has
-entries for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node ``i`` has the children ``2 i + 1`` (left) and ``2
-i + 2``.
+class, but one for two classes or a numeric label. Tree ``t`` belongs to output ``t mod K``. Each tree has entries for
+``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node ``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``.
 
 ==========  ============  =============================================================================================
 count       ``[1]``       the number of trees; all entries after the last tree are 0
@@ -37,16 +36,16 @@ from raysim.trees.forest import Forest, words_of
 from raysim.trees.settings import TreeTask
 
 PART = 2**24
-"""The base in which a large whole number is stored as two numbers, because whole numbers below this limit are exact in
-single precision."""
+"""The base in which a large whole number is stored as two numbers: whole numbers below it are exact in single
+precision."""
 
 BEYOND = float(np.finfo(np.float32).max)
-"""The number that is stored for an infinite threshold, because all entries of the vector must be finite."""
+"""The number that is stored for an infinite threshold."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The shapes and the order of the tensors in the vector in which a model of trees is stored."""
+    """The shapes and the order of the tensors in the vector of a model of trees."""
 
     task: TreeTask
 

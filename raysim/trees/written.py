@@ -1,4 +1,4 @@
-"""Trees as plain JSON with unscaled numbers, from which exports are made."""
+"""Trees as plain JSON with unscaled numbers, for exports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _nodes(forest: Forest, tree: int) -> list[int]:
-    """Return the indices of the nodes of a tree that exist."""
     found, inner = [0], forest.column.shape[1]
     for node in found:
         if node < inner and forest.column[tree, node] >= 0:

@@ -1,7 +1,6 @@
 """The virtual clock: the time that hospitals need, which replies arrive in time, and which hospitals are training.
 
-Nothing is trained here. The sizes of a hospital's messages and its number of training rows are known in advance, and so
-is the virtual time of its reply. Only hospitals whose updates are used are really trained.
+Nothing is trained here, because the time of a reply follows from the sizes of messages and the number of training rows.
 """
 
 from __future__ import annotations
@@ -20,15 +19,12 @@ NOBODY: Ids = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """The state of the virtual clock in plain values, as a checkpoint stores it. ``F`` is the number of hospitals that
-    are training.
-    """
+    """The state of the virtual clock in plain values, as a checkpoint stores it. ``F`` hospitals are training."""
 
     now: float
-    """Virtual seconds since the beginning. NaN after an operation that no real federation could perform, such as
-    training on all hospitals' rows together."""
+    """Virtual seconds since the beginning. NaN after an operation that no real federation could perform."""
     waits: int
-    """The number of times in a row that the server has waited without receiving an update."""
+    """The number of consecutive waits of the server without an update."""
     hospital: Ids
     """The ids of the hospitals in training, ``[F]``, in the order in which they started."""
     version: Ids
@@ -36,10 +32,9 @@ class Clock:
     ends: Floats
     """The virtual time at which each local training ends, ``[F]``."""
     lost: Mask
-    """Whether each local training ends without an update, because the hospital drops out or becomes unavailable,
-    ``[F]``."""
+    """Whether each local training ends without an update, ``[F]``."""
     kept: Ids
-    """The rounds of the ``V`` different global models from which the hospitals in training started, ``[V]``."""
+    """The rounds of the ``V`` global models from which the hospitals in training started, ``[V]``."""
     models: Floats
     """The global models of the rounds in ``kept``, ``[V, P]``."""
 
@@ -50,13 +45,13 @@ class Clock:
         return Clock(0.0, 0, NOBODY, NOBODY, none, none.astype(bool), NOBODY, np.empty((0, parameters)))
 
     def at(self, now: float, waits: int = 0) -> Clock:
-        """Return this clock with another time and another number of consecutive waits without an update."""
+        """Return this clock with another time and another number of consecutive waits."""
         return replace(self, now=now, waits=waits)
 
     def started(self, ids: Ids, version: int, model: Floats, ends: Floats, lost: Mask) -> Clock:
-        """Return the clock after the hospitals ``ids [h]`` started to train from ``model [P]``, the global model of
-        round ``version``. ``ends [h]`` are the times at which training ends, and ``lost [h]`` says whether it ends
-        without an update.
+        """Return the clock after the hospitals ``ids [h]`` started to train from ``model [P]`` of round ``version``.
+
+        ``ends [h]`` are the times at which training ends, and ``lost [h]`` says whether it ends without an update.
         """
         if not len(ids):
             return self
@@ -72,9 +67,7 @@ class Clock:
         )
 
     def without(self, done: Mask) -> Clock:
-        """Return the clock without the hospitals marked in ``done [F]``, which have ended training. Global models are
-        not removed; :meth:`tidied` does this.
-        """
+        """Return the clock without the hospitals marked in ``done [F]``. Global models are not removed."""
         return replace(
             self,
             hospital=self.hospital[~done],
@@ -89,10 +82,9 @@ class Clock:
         return replace(self, kept=self.kept[used], models=self.models[used])
 
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
-        """Return the state with older global models added, and the problem changed so that each hospital starts from
-        the model that it received.
+        """Add older global models to the state, and make each hospital of the problem start from the model it received.
 
-        ``versions [H]`` has the round of the model that each hospital received. The newest model is that of ``round``.
+        ``versions [H]`` has the round of each hospital's model. The newest model is that of ``round``.
         """
         old = np.unique(versions[versions != round])
         if not len(old):
@@ -111,10 +103,7 @@ class Clock:
 
 
 def checked(clock: Any) -> Clock | None:
-    """Return ``clock``, which was read from a file, after checking it. None is returned as it is.
-
-    Raises ``ValueError`` for a state of the clock that no run can reach.
-    """
+    """Return ``clock``, which was read from a file. Raises ``ValueError`` for a state that no run can reach."""
     if clock is None:
         return None
     if not isinstance(clock, Clock) or not isinstance(clock.now, float):
@@ -132,9 +121,7 @@ def checked(clock: Any) -> Clock | None:
 
 
 def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:
-    """Return how many rows each of the hospitals ``ids [H]`` processes for ``problem``. It is the number of training
-    rows times the epochs, summed over the problem's training phases.
-    """
+    """Return how many rows each of the hospitals ``ids [H]`` processes for ``problem``: training rows times epochs."""
     rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:
         epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)
@@ -148,9 +135,7 @@ def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Float
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The times at which the local updates of ``H`` hospitals end, and which of them are lost. All hospitals were
-    called at the same moment.
-    """
+    """The times at which the local updates of ``H`` hospitals end, and which of them are lost."""
 
     ends: Floats
     """The virtual time at which each local update arrives or is lost, ``[H]``."""
@@ -160,8 +145,8 @@ class Answers:
     def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[Mask, float]:
         """Return a mask ``[H]`` of the updates that are used, and the time at which the server continues.
 
-        The server continues when ``wanted`` updates have arrived, when every hospital has replied or is known to be
-        lost, or at the ``deadline``. Updates that arrive simultaneously are used in the order of hospital ids.
+        The server continues when ``wanted`` updates have arrived, when every hospital has replied or is lost, or at the
+        ``deadline``. Updates that arrive simultaneously are used in the order of hospital ids.
         """
         order = np.lexsort((ids, self.ends))
         order = order[~self.lost[order]]
@@ -176,11 +161,10 @@ class Answers:
 def answers(
     system: System, seed: int, ids: Ids, began: float, seconds: Floats, until: Floats | None, *key: int
 ) -> Answers:
-    """Return when the local updates of the hospitals ``ids [H]`` end, and which of them are lost. The updates start at
-    ``began`` and take ``seconds [H]``, unless they are lost before.
+    """Return when the local updates of the hospitals ``ids [H]`` end, and which of them are lost.
 
-    ``until [H]`` is the time at which each hospital becomes unavailable (None: no hospital does). The moment of a
-    dropout is sampled uniformly from the random stream ``key``.
+    They start at ``began`` and take ``seconds [H]``. ``until [H]`` is the time at which each hospital becomes
+    unavailable (None: never). The moment of a dropout is sampled uniformly from the random stream ``key``.
     """
     ends, lost = began + seconds, np.zeros(len(ids), dtype=np.bool_)
     if system.dropout.any():

@@ -1,4 +1,4 @@
-"""The simulated speed, connection and reliability of each hospital by ``system``, and its availability."""
+"""The simulated speed, connection, reliability and availability of each hospital."""
 
 from __future__ import annotations
 
@@ -16,34 +16,32 @@ from raysim.strategies.base import Floats, Ids
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """The simulated speed, connection and reliability of ``N`` hospitals, one entry for each hospital, ``[N]``."""
+    """The simulated speed, connection and reliability of ``N`` hospitals, one value for each hospital."""
 
     rate: Floats
-    """The number of rows trained per second."""
+    """Rows trained per second."""
     down: Floats
-    """The number of bytes received per second; infinite if transfers take no time."""
+    """Bytes received per second; infinite if transfers take no time."""
     up: Floats
-    """The number of bytes sent per second; infinite if transfers take no time."""
+    """Bytes sent per second; infinite if transfers take no time."""
     latency: Floats
     """The delay of each message in seconds."""
     availability: Floats
     """The probability that the hospital is available when called."""
     dropout: Floats
-    """The probability that the hospital, after it was called, drops out before its update arrives."""
+    """The probability that a called hospital drops out before its update arrives."""
     trace: Trace | None
-    """The time intervals in which hospitals are available; None means that availability is sampled with the
-    probabilities ``availability``."""
+    """The time intervals in which hospitals are available; None if availability is random."""
 
     def seconds(self, ids: Ids, rows: Floats, down: Floats | float, up: Floats | float) -> Floats:
-        """Return the times in seconds ``[H]`` that the hospitals ``ids [H]`` need to receive ``down`` bytes, train on
-        ``rows`` rows and send ``up`` bytes.
-        """
+        """Return the seconds ``[H]`` that hospitals ``ids [H]`` need to receive bytes, train on rows and send bytes."""
         transfer = 2.0 * self.latency[ids] + down / self.down[ids] + up / self.up[ids]
         return np.asarray(transfer + rows / self.rate[ids])
 
 
 def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
-    """Return the simulated properties of the hospitals called ``names``, some of which are sampled with ``seed``.
+    """Return the properties of the hospitals called ``names``, some of which are sampled with ``seed``.
+
     Raises ``ConfigError`` if the configured tables do not match these hospitals.
     """
     values = {}
@@ -79,9 +77,6 @@ def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
 
 
 def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for impossible sampled values, such as a probability above 1 from a lognormal
-    distribution.
-    """
     words, fits = LIMITS[key]
     wrong = np.flatnonzero(~fits(values))
     if len(wrong):
@@ -113,17 +108,15 @@ def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
 
 
 ROUNDING = 1e-12
-"""The relative rounding error that is tolerated for a time that is computed as a sum of durations."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The time intervals in which hospitals are available: interval ``r`` belongs to the hospital with id
-    ``hospital[r]``, begins at ``begin[r]`` and ends just before ``end[r]``.
+    """The time intervals in which hospitals are available.
 
-    The intervals of a hospital are disjoint. They repeat every ``period`` seconds, or never if ``period`` is infinite.
-    A hospital that is available at the end of a period may remain available at the beginning of the next one, for
-    ``carry [N]`` seconds.
+    Interval ``r`` of the hospital with id ``hospital[r]`` begins at ``begin[r]`` and ends just before ``end[r]``. The
+    intervals of a hospital are disjoint. They repeat every ``period`` seconds. A hospital that is available at the end
+    of a period remains so for the first ``carry [N]`` seconds of the next one.
     """
 
     hospital: Ids
@@ -133,10 +126,7 @@ class Trace:
     carry: Floats
 
     def until(self, now: float) -> Floats:
-        """Return the time at which each hospital next becomes unavailable.
-
-        It is minus infinity for hospitals that are already unavailable at ``now``.
-        """
+        """Return when each hospital becomes unavailable, ``[N]``; minus infinity for those unavailable at ``now``."""
         base, phase = self._split(now)
         available = (self.begin <= phase + ROUNDING * (1 + now)) & (phase < self.end)
         leaves = np.full(len(self.carry), -np.inf)
@@ -167,8 +157,7 @@ class Trace:
 
 
 def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
-    """Read when hospitals are available from a CSV file with the columns ``hospital, from, to``, which names every
-    hospital.
+    """Read when hospitals are available from a CSV file with the columns ``hospital, from, to``.
 
     A hospital that is never available has a line with empty ``from`` and ``to``. Raises a ``ConfigError`` that names
     the line.
@@ -206,7 +195,7 @@ def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
 
 
 def joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the intervals in ascending order, with intervals that touch or overlap merged.
+    """Return the intervals in ascending order, with those that touch or overlap merged.
 
     >>> joined([(5, 6), (0, 2), (1, 3), (3, 4)])
     [(0, 4), (5, 6)]
@@ -223,8 +212,7 @@ def joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 def read_rows(
     path: Path, field: str, needed: Sequence[str], further: Sequence[str] = ()
 ) -> list[tuple[int, dict[str, str]]]:
-    """Read a table with one or more rows per hospital from a file. Return each row with its line number, as texts by
-    column.
+    """Read a table of hospitals. Return each row with its line number, as texts by column.
 
     ``field`` is the configuration key that names the file. Missing values are empty texts. Raises ``ConfigError`` if
     the file cannot be read, lacks a column in ``needed``, or has a column that is in neither ``needed`` nor
@@ -252,9 +240,7 @@ def read_rows(
 
 
 def number(text: str, where: str) -> float:
-    """Return the ``text`` of a file's field as a number. Raises a ``ConfigError`` that begins with ``where`` if it is
-    not one.
-    """
+    """Return ``text`` as a number. Raises a ``ConfigError`` that begins with ``where`` if it is none."""
     try:
         return float(text)
     except ValueError:

@@ -1,9 +1,8 @@
 """The hospitals of each round, and the models from which they start.
 
-If hospitals are reliable, all sampled hospitals take part in a round; otherwise only those that reply in time take
-part. Only hospitals whose updates are used are really trained. A hospital that is lost, too late or not needed stores
-nothing of the round, as if it had never been called. What a hospital stores between rounds, such as a control variate
-or its own model, therefore always agrees with what the server has received.
+If hospitals are unreliable, only those that reply in time take part, and only they are really trained. All others store
+nothing of the round. What a hospital stores between rounds, such as a control variate, therefore always agrees with
+what the server has received.
 """
 
 from __future__ import annotations
@@ -23,12 +22,14 @@ from raysim.virtual_time.clock import Answers, Clock, answers, trained_rows
 from raysim.virtual_time.hospitals import System
 
 WAITS = 1000
-"""The largest number of consecutive waits without an update. With an availability trace, the limit is higher by the
-number of different times in its period at which a hospital becomes available."""
+"""The largest number of consecutive waits without an update. With an availability trace, each moment of a period at
+which a hospital becomes available adds one.
+"""
 
 Exchanged = Callable[[Ids, LocalProblem, State], tuple[Floats, Floats]]
-"""The type of functions that return two arrays ``[H]``: the bytes that each hospital of a cohort receives, and the
-bytes that each sends."""
+"""Functions that return two arrays ``[H]``: the bytes that each hospital of a cohort receives, and the bytes that each
+sends.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,19 +41,17 @@ class ScheduledCohort:
     problem: LocalProblem | None
     """The local problem of these hospitals; None if no hospital takes part."""
     state: State
-    """The strategy's state. Its ``models`` include all models that ``problem`` refers to, also global models of earlier
-    rounds from which late hospitals started."""
+    """The strategy's state. Its ``models`` include global models of earlier rounds from which late hospitals
+    started."""
     asked: int = 0
-    """The number of calls of hospitals in this round. A hospital that is called again in another attempt counts
-    again."""
+    """The number of calls of hospitals in this round, in all attempts."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
-    """One entry for each attempt at the round with too few updates: the hospitals whose updates arrived, and the
-    problem that they minimised."""
+    """For each attempt with too few updates: the hospitals whose updates arrived, and their local problem."""
     in_vain: int = 0
     """The bytes received by hospitals whose updates never arrived."""
     staleness: float = 0.0
-    """The mean staleness of the cohort's updates: the number of global models that are newer than the one from which a
-    hospital started."""
+    """The mean staleness of the updates: the number of global models newer than the one from which a hospital
+    started."""
 
 
 class CohortScheduler(Protocol):
@@ -60,13 +59,14 @@ class CohortScheduler(Protocol):
 
     @property
     def clock(self) -> Clock | None:
-        """Return the virtual clock as it is after the last round; None if the run has no virtual clock."""
+        """Return the virtual clock after the last round; None if the run has none."""
 
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
         """Return the hospitals of the given ``round`` and their local problem."""
 
     def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
-        """Record that the hospitals ``ids [H]`` have replied to a request without training, such as a client program.
+        """Record that the hospitals ``ids [H]`` have replied to a request without training.
+
         ``down [H]`` and ``up [H]`` are the bytes that each received and sent.
         """
 
@@ -90,8 +90,7 @@ class PerfectScheduler:
 class ClockedScheduler:
     """The common base class of schedulers on a virtual clock.
 
-    ``measure`` sends a client program to hospitals as ``view.call`` does, but counts neither traffic nor time. It is
-    used for repeated requests.
+    ``measure`` repeats a call of a client program; it counts neither traffic nor time.
     """
 
     def __init__(
@@ -123,8 +122,9 @@ class ClockedScheduler:
         self.clock = self.clock.at(now, self.clock.waits)
 
     def _wait(self, why: str) -> None:
-        """Let virtual time pass until more hospitals may be available. Raises ``ConfigError`` if no update will ever
-        arrive; ``why`` is the reason in the message.
+        """Let virtual time pass until more hospitals may be available.
+
+        Raises ``ConfigError`` if no update will ever arrive; ``why`` is the reason in the message.
         """
         trace, now, waits = self._system.trace, self.clock.now, self.clock.waits + 1
         later = now + self._section.wait if trace is None else trace.following(now)
@@ -142,8 +142,7 @@ class ClockedScheduler:
         self.clock = self.clock.at(later, waits)
 
     def _availability(self, *key: int) -> tuple[NDArray[np.bool_], Floats | None]:
-        """Return a mask ``[N]`` of the hospitals that are available, and the time at which each becomes unavailable
-        (None: none does).
+        """Return a mask ``[N]`` of the available hospitals, and when each becomes unavailable (None: never).
 
         If availability is random, it is sampled from the random stream ``key``.
         """
@@ -158,8 +157,9 @@ class ClockedScheduler:
     def _called(
         self, view: FederationView, ids: Ids, problem: LocalProblem, state: State, until: Floats | None, *key: int
     ) -> tuple[Answers, Floats, Floats]:
-        """Return when the local updates of the hospitals ``ids [H]`` end if they are called now, which of them are
-        lost, and the bytes that each hospital receives and sends.
+        """Return when the local updates of the hospitals ``ids [H]`` end if they start now, and which of them are lost.
+
+        Also return the bytes that each hospital receives and sends.
         """
         down, up = self._exchanged(ids, problem, state)
         rows = trained_rows(view, ids, problem)
@@ -171,16 +171,15 @@ class ClockedScheduler:
 def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generator]:
     """Return a function that creates the random generators for one ``attempt`` at a round.
 
-    For the first attempt (0), they are the generators of a run in which no round is repeated.
+    The first attempt (0) uses the generators of a run in which no round is repeated.
     """
     return view.rng if attempt == 0 else lambda purpose, *key: view.rng(purpose, *key, attempt)
 
 
 def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
-    """Raise ``ConfigError`` unless the global model is the strategy's only model, and ``problem`` is a single phase of
-    the built-in local training.
+    """Raise ``ConfigError`` unless the strategy has one model, and ``problem`` is one phase of the built-in training.
 
-    ``what`` is the configuration key that requires this. ``instead`` is the part of the message that says what to do.
+    ``what`` is the configuration key that requires this. ``instead`` says in the message what to do.
     """
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program

@@ -1,5 +1,4 @@
-"""Synchronous rounds of unreliable hospitals: which hospitals are called, which reply in time, and how late updates are
-used."""
+"""Synchronous rounds of unreliable hospitals: which are called, which reply in time, and how late updates are used."""
 
 from __future__ import annotations
 
@@ -48,8 +47,9 @@ class SynchronousScheduler(ClockedScheduler):
         return done
 
     def _view_when_enough(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
-        """Wait until enough hospitals are available. Return the server's view at this time, and when each hospital
-        becomes unavailable (None: none does).
+        """Wait until enough hospitals are available. Return the server's view at this time.
+
+        Also return when each hospital becomes unavailable (None: never).
         """
         available, until = self._availability(round, attempt)
         least = self._section.rounds.minimum_cohort
@@ -68,8 +68,7 @@ class SynchronousScheduler(ClockedScheduler):
         until: Floats | None,
         *key: int,
     ) -> tuple[Ids, int]:
-        """Call the hospitals ``ids``. Return the hospitals whose updates are used, and the number of bytes that the
-        other hospitals received in vain.
+        """Call the hospitals ``ids``. Return those whose updates are used, and the bytes that others received in vain.
 
         The clock advances until the updates have arrived. A late hospital continues to train if late updates are used.
         """
@@ -109,9 +108,10 @@ class SynchronousScheduler(ClockedScheduler):
         round: int,
         done: ScheduledCohort,
     ) -> ScheduledCohort:
-        """Return the hospitals whose updates are used in this round, and their local problem. The hospitals in
-        ``fresh`` have replied in time. ``stale [F]`` marks, among the ``F`` hospitals that were still training, those
-        whose late updates have arrived.
+        """Return the hospitals whose updates are used in this round, and their local problem.
+
+        The hospitals in ``fresh`` have replied in time. ``stale [F]`` marks, among the ``F`` hospitals that were still
+        training, those whose late updates have arrived.
         """
         if len(fresh) == len(ids) and not stale.any():
             return replace(done, ids=ids, problem=problem)
@@ -129,13 +129,13 @@ class SynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=state, staleness=float(age.mean()))
 
     def _wanted(self, ids: Ids, problem: LocalProblem) -> int:
-        """Return the number of updates for which the server waits in a round."""
         share = 1.0 + self._section.rounds.over_selection if problem.sent else 1.0
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """Return a view with which the strategy repeats requests of this round. The repeated replies take no time and
-        no traffic, except those of ``late`` hospitals, which have not answered before.
+        """Return a view that repeats requests of this round without time and traffic.
+
+        Replies of ``late`` hospitals, which have not answered before, still count.
         """
 
         def call(call: Call) -> Answers:
@@ -148,14 +148,12 @@ class SynchronousScheduler(ClockedScheduler):
         return replace(view, call=call)
 
     def _calls_nobody(self, view: FederationView, state: State, round: int) -> bool:
-        """Return whether the strategy would select no hospital in this round even if all were available."""
         return not len(self._strategy.select(replace(self._measuring(view), available=None), state, round))
 
     def _check_selection(self, view: FederationView) -> None:
         """Raise ``ConfigError`` if the selection can never give enough hospitals, even if all are available.
 
-        A sample that depends on data may be smaller than the configured size of the selection, although the next sample
-        is large enough. One such sample is therefore no error.
+        One sample that is too small is no error if sizes of samples depend on data.
         """
         size, needed, everyone = sized(view.selection), self._section.rounds.minimum_cohort, len(view.trainable)
         if not size or not self._strategy.uses_selection() or len(view.present) < everyone:
@@ -183,9 +181,7 @@ class SynchronousScheduler(ClockedScheduler):
 
 
 def discounted(problem: LocalProblem, factor: Floats) -> LocalProblem:
-    """Return the problem with the weights of hospitals' updates multiplied by ``factor [H]``, and rescaled to the same
-    total.
-    """
+    """Return the problem with the weights of updates multiplied by ``factor [H]``, and rescaled to the same total."""
     upload = problem.upload
     if upload is None or upload.weight is None:
         raise ValueError("the problem has no weights to discount")

@@ -37,9 +37,7 @@ def scheduler(
     measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
-    """Return a run's scheduler and the server's view, both at the time of ``clock``; None means the beginning of the
-    run.
-    """
+    """Return a run's scheduler and the server's view at the time of ``clock`` (None: the beginning)."""
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
         return PerfectScheduler(strategy), view
@@ -62,15 +60,13 @@ def scheduler(
 
 
 def usual_seconds(system: System, view: FederationView) -> Floats:
-    """Return the virtual time in seconds that each hospital needs for a round of federated averaging."""
+    """Return the virtual seconds that each hospital needs for a round of federated averaging."""
     everyone, model = np.arange(len(view.sizes)), np.full(len(view.sizes), float(SCALAR_BYTES * view.initial.size))
     return system.seconds(everyone, (view.local_epochs * view.sizes).astype(float), model, model + SCALAR_BYTES)
 
 
 def check_system(section: SystemSection, selection: Selection, names: Sequence[str], sizes: Ids, seed: int) -> None:
-    """Raise ``ConfigError`` if the settings of ``section`` are impossible for this federation, whose hospitals have
-    ``sizes [N]`` training rows.
-    """
+    """Raise ``ConfigError`` if ``section`` is impossible for these hospitals, with ``sizes [N]`` training rows."""
     resolve(section, names, seed)
     enlarged(selection, section.rounds.over_selection)
     trainable, needed = int((sizes > 0).sum()), section.rounds.minimum_cohort
@@ -82,8 +78,9 @@ def check_system(section: SystemSection, selection: Selection, names: Sequence[s
 
 
 def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemSection) -> None:
-    """Raise ``ConfigError`` if a run has waited for updates, but used none in any round. ``cohorts`` has the number of
-    hospitals of each round.
+    """Raise ``ConfigError`` if a run has waited for updates, but used none in any round.
+
+    ``cohorts`` has the number of hospitals of each round.
     """
     if clock is not None and clock.waits and not any(cohorts):
         raise ConfigError(
@@ -93,9 +90,7 @@ def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemS
 
 
 class AsynchronousScheduler(ClockedScheduler):
-    """The scheduler of asynchronous training: hospitals start one after the other, each from the global model at that
-    time.
-    """
+    """The scheduler of asynchronous training: each hospital starts from the latest global model at that time."""
 
     def __init__(self, asynchrony: Asynchrony, trainable: int, *rest: Any) -> None:
         super().__init__(*rest)
@@ -132,8 +127,9 @@ class AsynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))
 
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
-        """Start local updates at available hospitals until the configured number of hospitals is training. Return how
-        many hospitals were called, and the number of bytes sent to hospitals that were lost.
+        """Start local updates at available hospitals until the configured number of hospitals is training.
+
+        Return how many hospitals were called, and the bytes sent to hospitals that were lost.
         """
         room = self._concurrency - len(self.clock.hospital)
         available, until = self._availability(*key)

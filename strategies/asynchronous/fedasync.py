@@ -3,17 +3,16 @@
 C. Xie, S. Koyejo, I. Gupta: *Asynchronous Federated Optimization*, OPT 2020 (NeurIPS workshop; arXiv:1903.03934),
 Algorithm 1.
 
-The setting ``concurrency`` is the number of hospitals that train at any time. A hospital i that received the model
-``x_t`` minimises ``L_i(x) + rho/2 |x - x_t|^2``, with ``L_i`` its mean loss. When its trained model ``x_new`` arrives,
-the server's model becomes ``x <- (1 - alpha_t) x + alpha_t x_new`` with ``alpha_t = alpha s(tau)``. Another hospital
-then starts from ``x``. The staleness τ is how often the server's model has changed since the hospital received it. The
-function s is ``constant`` (1), ``polynomial`` (``(1 + tau)^-a``) or ``hinge`` (1 for τ <= b, ``1 / (a (tau - b) + 1)``
-for larger τ), with settings a and b.
+``concurrency`` hospitals train at any time. A hospital i that received the model ``x_t`` minimises
+``L_i(x) + rho/2 |x - x_t|^2``, with ``L_i`` its mean loss. When its trained model ``x_new`` arrives, the server's model
+becomes ``x <- (1 - alpha_t) x + alpha_t x_new`` with ``alpha_t = alpha s(tau)``. Another hospital then starts from
+``x``. The staleness τ is how often the server's model has changed since the hospital received it. The function s is
+``constant`` (1), ``polynomial`` (``(1 + tau)^-a``) or ``hinge`` (1 for τ <= b, ``1 / (a (tau - b) + 1)`` for larger τ),
+with settings a and b.
 
-Choices: τ is 0 for the newest model, so that s(0) = 1 (the paper's τ is one larger). In the paper a scheduler decides
-which hospital starts next; here the configured selection samples it among those that are available and not training.
-The virtual clock (``system``) decides when a hospital has finished; without a clock all hospitals are equally fast. A
-round is one update of the server's model.
+Choices: τ is 0 for the newest model (the paper's τ is one larger). The configured selection samples the next hospital
+among those that are available and not training. The virtual clock (``system``) decides when a hospital has finished;
+without a clock all hospitals are equally fast. A round is one update of the server's model.
 
 Traffic for each update: the server sends the model's P scalars to a hospital, which sends back P scalars and the number
 of its training rows.
@@ -55,7 +54,7 @@ class FedAsync(Strategy):
     needs: ClassVar[Needs] = Needs.more("merges single hospitals' updates as they arrive")
 
     mixing: UnitInterval = 0.6
-    """α: the weight of a fresh model in the server's mixture, from 0 to 1."""
+    """α: the weight of a fresh model in the server's model, from 0 to 1."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
     """How a model's weight falls with its staleness."""
     exponent: NonNegativeFloat = 0.5

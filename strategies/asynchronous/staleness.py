@@ -15,12 +15,10 @@ def staleness_of(view: FederationView, ids: Ids) -> Floats:
 
 
 def polynomial(staleness: Floats, exponent: float) -> Floats:
-    """Return the weight ``(1 + tau)^-a`` of each update, where tau is the update's ``staleness`` and a is
-    ``exponent``."""
+    """Return the weight ``(1 + staleness)^-exponent`` of each update."""
     return np.asarray((1.0 + staleness) ** -exponent)
 
 
 def hinge(staleness: Floats, slope: float, start: float) -> Floats:
-    """Return the weight of each update. It is 1 if the update's ``staleness`` is at most ``start``, else
-    ``1 / (slope (staleness - start) + 1)``."""
+    """Return each update's weight: 1 up to the staleness ``start``, then ``1 / (slope (staleness - start) + 1)``."""
     return np.asarray(1.0 / (slope * np.maximum(staleness - start, 0.0) + 1.0))

@@ -1,7 +1,4 @@
-"""Checks of a strategy's return values except problems: its state, cohort, models used and further values.
-
-Each check raises :class:`Invalid` naming the field and the remedy.
-"""
+"""Checks of a strategy's other return values. Each raises :class:`Invalid` naming the field and the remedy."""
 
 from __future__ import annotations
 
@@ -61,8 +58,7 @@ def check_cohort(ids: Any, hospitals: int) -> None:
 
 
 def check_serve(serve: Any, view: FederationView, models: int, groups: int | None) -> None:
-    """Raise :class:`Invalid` if ``serve`` returns rows of ``state.models`` that do not exist, or no row for some
-    hospital."""
+    """Raise :class:`Invalid` unless ``serve`` has an existing row of ``state.models`` for each hospital."""
     if not isinstance(serve, Mapping) or not serve:
         raise Invalid(
             f"serve: {short_form(serve)} names no model; return "
@@ -115,8 +111,7 @@ def check_facts(facts: Any) -> None:
 
 
 def check_uncertainty(uncertainty: Any, size: int) -> None:
-    """Raise :class:`Invalid` unless each standard error and each end of an interval is given for all ``size``
-    parameters."""
+    """Raise :class:`Invalid` unless ``uncertainty`` has all values for ``size`` parameters."""
     if uncertainty is None:
         return
     check_kind("uncertainty", uncertainty, Uncertainty)

@@ -1,7 +1,4 @@
-"""Checks of calls of client programs and of programs' replies.
-
-Each check raises :class:`Invalid`; its message begins with the name of the invalid value.
-"""
+"""Checks of calls of client programs and of programs' replies. Each raises :class:`Invalid` naming the value."""
 
 from __future__ import annotations
 
@@ -32,13 +29,11 @@ SUM_BYTES = 8
 """The number of bytes of each number that a hospital sends."""
 
 ROOM = 62
-"""The number of bits for the magnitude of a sum, which is an integer of 64 bits. Of the other two bits, one is for
-rounding and one for the sign."""
+"""The bits for the magnitude of a sum in 64 bits; of the other two, one is for rounding and one for the sign."""
 
 
 def check_call(call: Any, sizes: Array) -> None:
-    """Raise :class:`Invalid` unless ``call`` is a call that hospitals can answer. ``sizes [N]`` are their numbers of
-    training rows."""
+    """Raise :class:`Invalid` unless hospitals with ``sizes [N]`` training rows can answer ``call``."""
     if isinstance(call, TrainLocally):
         return
     if not isinstance(call, Call):
@@ -141,15 +136,14 @@ def _check_shape(field: str, shape: Any) -> None:
 
 
 def largest(send: Send, terms: int) -> float:
-    """Return an upper limit for magnitudes of entries. Below it, the sum of ``terms`` arrays cannot overflow."""
+    """Return the limit of magnitudes below which the sum of ``terms`` arrays cannot overflow."""
     return 2.0 ** (ROOM - send.bits) / max(terms, 1)
 
 
 def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int]) -> None:
     """Raise :class:`Invalid` if a hospital's reply differs from the program's declaration.
 
-    ``rows`` is the hospital's number of rows. ``terms`` maps the name of each array to the number of arrays or row
-    contributions that are added in its sum.
+    ``rows`` is the hospital's number of rows. ``terms`` has the number of terms in the sum of each array.
     """
     sends = _checked_sends(reply, program, rows, finite=False)
     check_stored(reply.memory, program, rows)
@@ -179,17 +173,13 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
 
 
 def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None:
-    """Raise :class:`Invalid` for a reply with names or shapes that differ from the program's declaration.
-
-    If ``finite`` is true, values that are not finite are also an error.
-    """
+    """Raise :class:`Invalid` for a reply with names or shapes that differ from the program's declaration."""
     _checked_sends(reply, program, rows, finite=finite)
     check_stored(reply.memory, program, rows, finite=finite)
 
 
 def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> Mapping[str, Send]:
-    """Return what the program declares to send (``sends``), after a check that ``reply`` fits it. The property is read
-    only once, because a program may compute it at each access."""
+    """Check that ``reply`` fits what the program declares in ``sends``, and return this declaration."""
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {short_form(reply)}; return a Reply")
     sends = program.sends
@@ -213,8 +203,7 @@ def check_stored(memory: Mapping[str, Any], program: Program, rows: int, *, fini
 
 
 def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` if sums over ``hospitals`` hospitals are too large or differ from the program's
-    declaration."""
+    """Raise :class:`Invalid` if sums over ``hospitals`` are too large or differ from the program's declaration."""
     if not isinstance(added, Added) or not 0 <= added.hospitals <= hospitals:
         raise Invalid(
             f"run_added: returns {short_form(added)}; return an Added with sums of at most {hospitals} hospitals"

@@ -52,7 +52,7 @@ class Frame:
     keeps: bool = False
     """Whether the strategy has parameters that never leave the hospital (:meth:`Strategy.private`)."""
     groups: int | None = None
-    """The number of groups into which the strategy's ``division`` divides rows; None if it defines no ``division``."""
+    """The number of groups of the strategy's ``division``; None if it defines none."""
 
 
 def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
@@ -84,7 +84,7 @@ def check_personal(problem: LocalProblem) -> None:
 def _check_phase(
     phase: LocalProblem, before: LocalProblem | None, path: str, entries: int, of: str, frame: Frame
 ) -> None:
-    """Check one problem in a chain of problems that hospitals minimise one after the other.
+    """Check one problem in a chain.
 
     ``before`` is the preceding problem. ``path`` is the prefix of fields' names in messages, such as ``then.``.
     """
@@ -110,7 +110,6 @@ def _check_phase(
 
 
 def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str, frame: Frame) -> None:
-    """Check a problem whose hospitals run a program instead of the configured training."""
     program, sent = phase.program, phase.upload
     if not isinstance(program, Program):
         raise Invalid(f"{field}: {short_form(program)} is not a Program; derive its class from raysim.Program")
@@ -231,8 +230,8 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
 
 
 def _check_traces(problem: LocalProblem, frame: Frame) -> None:
-    """Check that the result of each problem in a chain has a use: hospitals send it, store it, or start the next
-    problem from it. At most one problem may send a result."""
+    """Check that the result of each problem in a chain is sent, stored or the start of the next; one at most is
+    sent."""
     chain = problem.chain
     if sum(phase.upload is not None for phase in chain) > 1:
         raise Invalid("then.upload: two problems of one local update upload; leave one upload out")

@@ -23,7 +23,7 @@ def check_array(field: str, value: Any, kinds: str, length: int, of: str, column
     """Raise :class:`Invalid` unless ``value`` is an array of finite values with ``length`` entries.
 
     If ``columns`` is given, the array must be ``[length, columns]``. ``kinds`` are the allowed letters of
-    ``dtype.kind``. ``of`` says in messages what the entries belong to, such as hospitals.
+    ``dtype.kind``, and ``of`` names the entries' owners in messages, such as hospitals.
     """
     shape = (length,) if columns is None else (length, columns)
     wanted = f"give an array of {WORDS[kinds]}, one for each" + (f" and column of {columns}" if columns else "")
@@ -77,8 +77,7 @@ def as_array(field: str, value: Any) -> NDArray[Any]:
 
 
 def check_number(field: str, value: Any, *, above: bool = False) -> None:
-    """Raise :class:`Invalid` unless ``value`` is a finite number that is not negative. If ``above`` is true, 0 is also
-    an error."""
+    """Raise :class:`Invalid` unless ``value`` is a finite number of at least 0 or, with ``above``, above 0."""
     if not isinstance(value, Real) or not math.isfinite(value) or value < 0 or (above and value == 0):
         raise Invalid(f"{field}: {short_form(value)} is not a number {'above' if above else 'of at least'} 0")
 

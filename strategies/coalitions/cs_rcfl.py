@@ -2,29 +2,27 @@
 
 X. Konti et al., *CS-RCFL*: robust transfer losses (eq. 12 and 13), the coalition program (11), coalition models (6).
 
-All steps run once, before any round:
+All steps run before any round:
 
 1. Each hospital fits a linear model to its own rows and sends it.
-2. A lead hospital (here the server) shuffles the models and sends all of them to all hospitals.
+2. A lead hospital (here the server) shuffles the models and sends them to all hospitals.
 3. Hospital i answers with the robust loss ``L_ij`` of each model j: the worst mean loss over all distributions within
    the distance ε_i of the hospital's rows.
 4. The lead divides the hospitals into exactly K coalitions S with the smallest
    ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 5. Each hospital uses the mean of its coalition's models. No rounds follow: ``training.rounds: 0``.
 
-Choices: models have an intercept. Its constant feature is the same in all distributions of step 3. Hospitals minimise
-the mean loss of their rows or, with ``robust``, the robust loss. Training without ``robust`` adds a ridge of 1e-6,
-because separable rows have no optimum. The paper gives no cost κ of a label change; the default is 1. The search for
-coalitions takes up to ``seconds``; the run's ``facts`` state the remaining gap to the optimum. Hospitals without
-training rows join no coalition and use the mean of all models. If ε is at least κ/2, models can still be ranked, but
-not trained robustly.
+Choices: models have an intercept, which the distributions of step 3 do not change. Hospitals minimise the mean loss of
+their rows or, with ``robust``, the robust loss. Training without ``robust`` adds a ridge of 1e-6, because separable
+rows have no optimum. The paper gives no cost κ of a label change; the default is 1. The run's ``facts`` state the gap
+to the optimum that the search for coalitions leaves. Hospitals without training rows use the mean of all models. If ε
+is at least κ/2, models can be compared, but not trained robustly.
 
-With ``clusters: each`` every hospital uses its own model. With ``robust`` this is the paper's robust local training,
-and without ``robust`` it is the paper's local training. ``transfer: plain`` is the paper's non-robust clustering.
+``clusters: each`` is the paper's local training, or with ``robust`` its robust local training. ``transfer: plain`` is
+the paper's non-robust clustering.
 
-Traffic: each of N hospitals once sends its model of P scalars, receives all N models, and sends its N losses of these
-models. As for all strategies, the final model that a hospital receives and uses is not counted. With
-``clusters: each``, each hospital only sends its own model.
+Traffic: each of N hospitals once sends its model of P scalars, receives all N models, and sends N losses. With
+``clusters: each``, each hospital only sends its model.
 """
 
 from __future__ import annotations
@@ -56,8 +54,7 @@ from raysim.strategies.shared.clustering import check_enough_hospitals, members
 
 @dataclass(frozen=True, eq=False)
 class CoalitionState(State):
-    """The state of CS-RCFL between rounds. With ``clusters: each`` there is no search for coalitions, and ``value``,
-    ``bound`` and ``seconds`` are None."""
+    """The state of CS-RCFL. With ``clusters: each``, ``value``, ``bound`` and ``seconds`` are None."""
 
     value: float | None = None
     """The cost of the coalitions that were found."""
@@ -69,7 +66,7 @@ class CoalitionState(State):
 
 @dataclass(frozen=True)
 class CsRcfl(Strategy):
-    """Coalitions of hospitals by robust transfer losses (CS-RCFL); the fields are its settings."""
+    """Coalitions of hospitals by robust transfer losses (CS-RCFL)."""
 
     title: ClassVar[str] = "CS-RCFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
@@ -84,7 +81,7 @@ class CsRcfl(Strategy):
     small: int = 100
     """A hospital with at most this many training rows is small."""
     radii: tuple[float, ...] = ()
-    """A grid from which each hospital chooses its own radius by cross-validation; an empty grid means ``radius``."""
+    """A grid from which each hospital chooses its radius by cross-validation; empty: ``radius``."""
     folds: int = 5
     """The number of folds of the cross-validation over ``radii``."""
     kappa: float = 1.0
@@ -167,8 +164,7 @@ class CsRcfl(Strategy):
         return RadiusRule(self.radius, self.small_radius, self.small, self.radii, self.folds, self.kappa)
 
     def _losses(self, view: FederationView, ids: Ids, models: Floats) -> Floats:
-        """Return the loss of hospital j's model on hospital i's rows as entry ``[i, j]``, for all hospitals in
-        ``ids``."""
+        """Return the losses ``[i, j]`` of hospital j's model on hospital i's rows, for hospitals ``ids``."""
         # Shuffled, so that no hospital can tell whose model is whose.
         order = view.rng("shuffle").permutation(len(ids))
         rule = self._rule if self.transfer == "robust" else None

@@ -2,15 +2,14 @@
 
 M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019:
 ``min over w, max over λ in the simplex of sum λ_i L_i(w)``, with w the model, ``L_i`` hospital i's mean loss, and λ_i
-its weight. The method takes the steps of stochastic AFL, with exact gradients.
+the hospital's weight. The steps are those of stochastic AFL, with exact gradients.
 
 In a round, all hospitals with training rows send the gradient and the loss of all their rows at w. Then
 ``w <- w - gamma_w sum λ_i grad L_i``, and the weights become the projection of ``λ_i + gamma_λ L_i`` onto the simplex.
 γ_w and γ_λ are step sizes. The result is the mean of w over the rounds. With ``averaging: model`` hospitals train as
 configured instead of sending a gradient, and w is the mean of their models, weighted by λ.
 
-All available hospitals take part in every round, whatever selection is configured. The λ of a hospital that is not
-available changes only by the projection.
+All available hospitals take part in every round, whatever selection is configured.
 
 Traffic in a round: the server sends the model's P scalars to each hospital, which sends back its update of P scalars,
 its loss, and the number of its training rows.
@@ -110,8 +109,7 @@ def project_to_simplex(point: Floats) -> Floats:
     """Return the point of ``{x : x >= 0, sum x = 1}`` with the smallest distance to ``point [n]``, n >= 1.
 
     J. Duchi, S. Shalev-Shwartz, Y. Singer, T. Chandra: *Efficient Projections onto the l1-Ball for Learning in High
-    Dimensions*, ICML 2008, Figure 1. Let u be the entries of ``point`` in descending order, and
-    ``s_k = (1 - sum_{j<=k} u_j) / k``. The result is ``max(point + s_k, 0)`` for the largest k with ``u_k + s_k > 0``.
+    Dimensions*, ICML 2008, Figure 1.
     """
     u = np.sort(point)[::-1]
     shift = (1.0 - np.cumsum(u)) / np.arange(1, len(u) + 1)

@@ -10,12 +10,11 @@ over all hospitals. Let ``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` if F_i is unde
 rows. The hospital's weight ω_i changes to ``omega_i - beta (d_i - mean d)``. Its initial weight is its share of rows.
 The next model is the mean of hospitals' models, weighted by ω.
 
-Choices: ω is clipped at 0. The weights cannot all become 0, since their changes sum to 0. If all participants have
-weight 0, they are weighted by rows. Patients whose attribute is unknown count only for accuracy. With more than two
-classes, the class ``positive`` is compared with all other classes together.
+Choices: ω is clipped at 0. If all participants have weight 0, they are weighted by rows. Patients whose attribute is
+unknown count only for accuracy. With more than two classes, the class ``positive`` is compared with all other classes
+together.
 
-All available hospitals take part in every round, whatever selection is configured. The ω of a hospital that is not
-available does not change.
+All available hospitals take part in every round, whatever selection is configured.
 
 Traffic in a round: the server sends the model's P scalars to each hospital, which sends back six counts, its update of
 P scalars, and the number of its training rows.
@@ -56,19 +55,17 @@ class GroupCounts(Statistic):
     """Six counts of a hospital's training rows, classified by the received model, ``[6]``:
 
     - all rows, and how many of these are predicted correctly
-    - rows of the class ``positive`` whose patients are known not to be privileged, and how many of these are predicted
-      positive
-    - rows of the class ``positive`` whose patients are privileged, and how many of these are predicted positive
+    - rows of the class ``positive`` of patients in the other group, and how many of these are predicted positive
+    - rows of the class ``positive`` of privileged patients, and how many of these are predicted positive
     """
 
     name = "group_counts"
     shape = (6,)
     attribute: Attribute
-    """The attribute that divides patients into groups."""
     privileged: Privileged
     """The attribute's value, or the range of ages, in the privileged group."""
     positive: int
-    """The index of the class that is treated as the positive outcome."""
+    """The class that is treated as the positive outcome."""
 
     def value(self, at: Context) -> Floats:
         rows, (model,) = at.rows, at.received["models"]
@@ -85,17 +82,15 @@ class GroupCounts(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FairState(State):
-    """The state of FairFed. ``omega [N]`` are the weights of hospitals in the average of their models. The weights need
-    not sum to 1, because each round normalises those of its participants. They are 0 for hospitals without training
-    rows."""
+    """The state of FairFed. ``omega [N]`` are the weights of hospitals, which need not sum to 1. They are 0 for
+    hospitals without training rows."""
 
     omega: Floats
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FairProblem(LocalProblem):
-    """What hospitals minimise in a round of FairFed, together with the new weights of all N hospitals,
-    ``omega [N]``."""
+    """The local problem in a round of FairFed, with the new weights ``omega [N]`` of all N hospitals."""
 
     omega: Floats
 
@@ -116,7 +111,7 @@ class FairFed(Strategy):
     beta: NonNegativeFloat = 1.0
     """β: how fast a hospital's weight falls if its fairness differs from the global fairness."""
     positive: NonNegativeInt = 1
-    """The class that counts as the positive outcome, whose true positive rate is compared."""
+    """The class whose true positive rate is compared."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,8 +157,8 @@ class FairFed(Strategy):
 
 
 def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
-    """Return the new weights of H hospitals, ``[H]``. ``omega [H]`` are their weights so far, and ``counts [H, 6]`` are
-    what they sent (:class:`GroupCounts`)."""
+    """Return the new weights ``[H]`` of H hospitals, from their weights so far and ``counts [H, 6]``
+    (:class:`GroupCounts`)."""
     accuracy, gap = _measures(counts)
     accuracy_of_all, gap_of_all = _measures(counts.sum(axis=0))
     apart = np.where(np.isnan(gap), np.abs(accuracy_of_all - accuracy), np.abs(gap_of_all - gap))
@@ -171,8 +166,6 @@ def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
 
 
 def _measures(counts: Floats) -> tuple[Floats, Floats]:
-    """Return the accuracy, and the true positive rate of other patients minus that of privileged patients. They are
-    computed from ``counts [..., 6]``, and NaN where undefined."""
     n, right, others, right_others, privileged, right_privileged = np.moveaxis(counts, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return right / n, right_others / others - right_privileged / privileged
@@ -180,16 +173,14 @@ def _measures(counts: Floats) -> tuple[Floats, Floats]:
 
 Attribute = Literal["sex", "ethnicity", "age"]
 Privileged = str | tuple[float, float]
-"""What patients of the privileged group have in common: a sex or ethnicity, or an age from the first number to below
-the second."""
+"""The privileged group: a sex or ethnicity, or ages from the first number to below the second."""
 
 OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
-"""The indices of the groups of patients. ``UNKNOWN`` are the patients whose attribute was not recorded."""
+"""The indices of the groups of patients; ``UNKNOWN``: the attribute was not recorded."""
 
 
 def check_group(attribute: str, privileged: Privileged) -> None:
-    """Raise ``ValueError`` unless ``privileged`` is a range of ages for the attribute ``age``, and a text for other
-    attributes."""
+    """Raise ``ValueError`` unless ``privileged`` is a range for the attribute ``age``, a text for other attributes."""
     if attribute != "age":
         if not isinstance(privileged, str):
             raise ValueError(
@@ -204,10 +195,9 @@ def check_group(attribute: str, privileged: Privileged) -> None:
 def patient_groups(
     patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged
 ) -> NDArray[np.int64]:
-    """Return the group of each of n patients, ``[n]``: ``PRIVILEGED``, ``OTHERS`` or ``UNKNOWN``.
+    """Return the group of each patient, ``[n]``: ``PRIVILEGED``, ``OTHERS`` or ``UNKNOWN``.
 
-    A patient is ``UNKNOWN`` if the attribute is missing or the text ``unknown``. Raises ``ValueError`` if the data
-    lacks the attribute.
+    Raises ``ValueError`` if the data lack the attribute.
     """
     if attribute not in patients:
         attributes = f"use one of {', '.join(patients)}" if patients else "they hold none: use other data"
@@ -221,8 +211,7 @@ def patient_groups(
 
 
 def check_patients(patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged) -> None:
-    """Raise ``ValueError`` if the data lacks the attribute, or if one of the groups ``PRIVILEGED`` and ``OTHERS`` is
-    empty."""
+    """Raise ``ValueError`` if the data lack the attribute, or if the privileged or the other group is empty."""
     groups = patient_groups(patients, attribute, privileged)
     if not (groups == PRIVILEGED).any():
         values = patients[attribute]

@@ -5,18 +5,15 @@ T. Li, M. Sanjabi, A. Beirami, V. Smith: *Fair Resource Allocation in Federated 
 ``F_i = L_i(theta) + 1e-10`` is hospital i's mean loss on all training rows before training, ``delta_i`` is the change
 of its parameters in training, and L is 1 / learning rate. With ``d_i = -L delta_i`` and
 ``h_i = q F_i^(q - 1) |d_i|^2 + L F_i^q``, the server's step is ``theta <- theta - sum F_i^q d_i / sum h_i`` over the
-cohort. q = 0 is uniform federated averaging. L estimates the gradient's Lipschitz constant if hospitals use plain SGD;
-with another optimiser it is only a scale.
+cohort. q = 0 is uniform federated averaging. L estimates the gradient's Lipschitz constant, but only with plain SGD.
 
 If the server may learn only sums, each hospital sends ``F_i^q delta_i`` and ``h_i / L``, whose sums give the same step.
-If noise makes the sum of ``h_i`` 0 or negative, no step is taken.
 
 Deviation: the configured selection samples the cohort. The paper samples hospitals with probabilities in proportion to
 rows, and the authors' code samples them uniformly.
 
 Traffic in a round: the server sends the model's P scalars to each participant, which sends back its update of P
-scalars, its loss, and the number of its training rows. Actors (processes that simulate several hospitals) cannot add up
-the deltas before sending them, because the step needs each delta's norm.
+scalars, its loss, and the number of its training rows.
 """
 
 from __future__ import annotations
@@ -49,8 +46,7 @@ class SteepenedTraining(Program):
     """Local training after which a hospital sends its delta times ``F^q``, and the number
     ``F^q + q F^(q - 1) |delta|^2 / learning_rate``.
 
-    The delta is the change of the parameters in training, F is the mean training loss before it, and q is the exponent
-    of q-FedAvg.
+    ``delta`` is the change of the parameters in training, and ``F`` the mean training loss before it.
     """
 
     size: int

@@ -4,11 +4,10 @@ CHiP-FL (Zhou), section 4 and appendix A. A signature is the statistics of a hos
 hospitals are clustered. Traffic: each hospital sends its signature once, ``C + 3 D`` scalars for C classes and D
 columns.
 
-CHiP-FL forms clusters once, before the first round. As an extension, clusters may change during training. Every r
-rounds each hospital receives the models of all K clusters and sends its mean training loss under each of them. K-means
-then runs on the signatures with these losses as a further block of columns, standardised like the other blocks. A new
-cluster's model is the mean of its members' previous cluster models, weighted by training rows. The mean of all cluster
-models, weighted by the clusters' training rows, therefore does not change.
+CHiP-FL forms clusters once, before the first round. As an extension, clusters may change every r rounds. K-means then
+runs on the signatures with hospitals' mean training losses under all K cluster models as a further block of columns. A
+new cluster's model is the mean of its members' previous cluster models, weighted by training rows. The weighted mean of
+all cluster models therefore does not change.
 
 Traffic of this extension: every r rounds, each hospital with training rows receives K models of P scalars and sends K
 losses.
@@ -56,16 +55,14 @@ from raysim.strategies.trees.by_cluster import ClusterTrees
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureClustering(Strategy):
-    """A strategy with one model for each cluster of hospitals. Hospitals with similar labels and features (signatures)
-    are in the same cluster."""
+    """A strategy with one model for each cluster of hospitals with similar labels and features (signatures)."""
 
     needs: ClassVar[Needs] = CLUSTERS
 
     clusters: Clusters = "auto"
     """K, the number of clusters; ``auto`` is 5, or the number of hospitals if it is smaller."""
     signature: tuple[Block, ...] = BLOCKS
-    """The parts of the signature by which hospitals are clustered. Hospitals send all parts; with noise, only the sums
-    that these parts need."""
+    """The parts of the signature by which hospitals are clustered."""
     block_scale: bool = False
     """Whether each part of the signature has the same weight, however many numbers it has."""
     recluster_every: NonNegativeInt = 0
@@ -102,9 +99,8 @@ class SignatureClustering(Strategy):
     def aggregated(self, view: FederationView, state: State, update: Update, alpha: float) -> State:
         """Return the state after a round.
 
-        Updates are averaged in each cluster. The average of the cluster models is the global model. Each cluster model
-        then moves by ``1 - alpha`` of the way to the global model. Every ``recluster_every`` rounds hospitals are
-        clustered again.
+        Updates are averaged in each cluster. Each cluster model then moves by ``1 - alpha`` of the way to the global
+        model, the average of cluster models. Every ``recluster_every`` rounds hospitals are clustered again.
         """
         state = cluster_steps(view, state, update, alpha)
         clusters = number_of(self.clusters, view.sizes)
@@ -112,8 +108,7 @@ class SignatureClustering(Strategy):
 
 
 def reclustered(view: FederationView, state: State, clusters: int, block_scale: bool, every: int) -> State:
-    """Return the state for the next round. Hospitals are clustered again after each round whose number is a multiple of
-    ``every``. If ``every`` is 0, they never are."""
+    """Return the state, with hospitals clustered again if the round is a multiple of ``every`` (0: never)."""
     if not every:
         return state
     state = own_state(state, ReclusteringState)

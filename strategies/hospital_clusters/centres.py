@@ -8,17 +8,15 @@ from raysim.strategies.base import FederationView, Floats
 
 
 def models_from_centres(centres: Floats) -> Floats:
-    """Return the server's models for K clusters, ``[1 + K, P]``. Row 0, which no hospital uses, is the mean of the
-    cluster models. The other rows are the cluster models, ``centres [K, P]``."""
+    """Return the mean of the cluster models ``centres [K, P]`` in row 0, and these models below it, ``[1 + K, P]``."""
     return np.vstack([centres.mean(axis=0), centres])
 
 
 def initial_centres(view: FederationView, count: int, spread: float) -> Floats:
-    """Return the initial models of ``count`` clusters, ``[count, P]``. Each is the common initial model plus ``spread``
-    times standard normal noise, from a random stream of its own.
+    """Return the initial models of ``count`` clusters, ``[count, P]``: the common initial model plus
+    ``spread N(0, I)``.
 
-    Equal models would stay equal, because every hospital would choose the first. A single cluster has the common
-    initial model without noise.
+    Equal models would stay equal, because every hospital would choose the first. A single cluster has no noise.
     """
     if count == 1:
         return view.initial[None, :].copy()

@@ -6,20 +6,17 @@ Under Privacy Constraints*, IEEE Transactions on Neural Networks and Learning Sy
 All hospitals begin as one cluster. A delta is the change of a hospital's parameters in local training. A cluster of
 three or more hospitals may split if the weighted mean of its hospitals' deltas is short, ``u = |mean| < eps1``, while
 one delta is long, ``g = max |delta_i| > eps2``. The cluster is divided into the two groups for which a, the largest
-cosine between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) > gamma``, both groups continue from the
-cluster's model, each with its own average. Otherwise the cluster is not split.
+cosine between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) > gamma``, the cluster is split, and both
+groups continue from its model.
 
-Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups.
-``complete`` linkage, which the authors' code uses, may not find them. With client sampling, a hospital is represented
-by its last delta since its cluster was last split. A cluster is tested for a split once all its hospitals have such a
-delta. A cluster's model moves only by the deltas of the current round. Hospitals without training rows join the group
-with more rows. A selection that uses losses receives losses under the cluster's model. The defaults of eps1 and eps2
-are those of the paper on Clust-PSI-PFL. In practice u is rarely below the default: choose eps1 and eps2 from the ranges
-of u and g, which are under ``facts`` in a run's ``summary.json``. The state's ``log`` has u and g of every test.
+Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups;
+``complete`` linkage, which the authors' code uses, may not. With client sampling, a cluster is tested for a split by
+its hospitals' last deltas, once all have one since the last split. Hospitals without training rows join the group with
+more rows. The defaults of eps1 and eps2 are those of the paper on Clust-PSI-PFL. In practice u is rarely below the
+default: choose eps1 and eps2 from the ranges of u and g, which are under ``facts`` in a run's ``summary.json``.
 
 Traffic in a round: the server sends the cluster model's P scalars to each participant, which sends back its delta of P
-scalars and the number of its training rows. Actors (processes that simulate several hospitals) cannot add up the deltas
-before sending them.
+scalars and the number of its training rows.
 """
 
 from __future__ import annotations
@@ -53,17 +50,18 @@ Linkage = Literal["single", "complete"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CflState(State):
-    """The state of CFL: clusters that split form a tree. When a cluster splits, its row of ``models`` stays as it is,
-    and each of the two groups gets a new row."""
+    """The state of CFL.
+
+    When a cluster splits, its row of ``models`` stays, and each of the two groups gets a new row.
+    """
 
     parent: Ids
     """For each row of ``models``, the row of the cluster from which it was split off, ``[M]``; -1 for row 0 and for the
     first cluster."""
     last: Floats
-    """Each hospital's last delta since its cluster was formed, ``[N, P]``; NaN if there is no such delta."""
+    """Each hospital's last delta since its cluster was formed, ``[N, P]``; NaN if there is none."""
     log: Floats
-    """One row for each of R tests whether a cluster splits, ``[R, 4]``: the round, the cluster's row of ``models``, the
-    norm u of the mean update, and the largest norm g of an update."""
+    """For each of R tests for a split, the round, the row of ``models``, and u and g (see the module), ``[R, 4]``."""
     rounds: int = 0
     """The number of finished rounds."""
 
@@ -133,10 +131,8 @@ class Cfl(Weighted):
         )
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Return how often a cluster was tested for a split, and the ranges of u and g over these tests. u is the norm
-        of the mean update, and g is the largest norm of an update.
-
-        The settings ``eps1`` and ``eps2`` can be chosen from these ranges.
+        """Return the number of tests for a split, and the ranges of u and g, from which to choose ``eps1`` and
+        ``eps2``.
         """
         log = own_state(state, CflState).log
         if not len(log):
@@ -151,8 +147,8 @@ class Cfl(Weighted):
         }
 
     def _norms(self, sizes: Ids, deltas: Floats) -> tuple[float, float]:
-        """Return the norm of the weighted mean update of a cluster's h hospitals, and the largest norm of their updates
-        ``deltas [h, P]``. ``sizes [h]`` are the hospitals' numbers of training rows."""
+        """Return the norm of the mean of updates ``deltas [h, P]`` with the weights ``sizes [h]``, and their largest
+        norm."""
         mean = self.weigh(sizes) @ deltas
         return float(np.linalg.norm(mean)), float(np.linalg.norm(deltas, axis=1).max())
 
@@ -160,17 +156,15 @@ class Cfl(Weighted):
         return u < self.eps1 and g > self.eps2 and hospitals >= 3 and state.rounds >= self.warmup
 
     def _parts(self, deltas: Floats) -> NDArray[np.bool_] | None:
-        """Return how a cluster of h hospitals splits by their updates ``deltas [h, P]``: a mask ``[h]`` of the
-        hospitals that leave the first hospital's group. None means that the cluster does not split."""
+        """Return a mask ``[h]`` of the hospitals that leave the first hospital's group; None: the cluster does not
+        split."""
         similarity = cosines(deltas)
         parts = bipartition(similarity, self.linkage)
         across = float(similarity[np.ix_(~parts, parts)].max())
         return parts if np.sqrt(max(0.0, (1.0 - across) / 2.0)) > self.gamma else None
 
     def _moved(self, view: FederationView, models: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
-        """Return the server's models after a round. Each cluster's model moves by the weighted mean of the ``deltas``
-        of its participants. Row 0 becomes the mean of the clusters' models, weighted by their numbers of training
-        rows."""
+        """Return the models after a round; row 0 is the row-weighted mean of clusters' models."""
         weight = self.weigh_groups(view.sizes[ids], cluster[ids])
         moved = models.copy()
         for row in np.unique(cluster[ids]):
@@ -182,19 +176,17 @@ class Cfl(Weighted):
 
 
 def cosines(deltas: Floats) -> Floats:
-    """Return the cosine between the updates of each pair of h hospitals, ``[h, h]``. ``deltas [h, P]`` are the updates.
-    The cosine is 0 for an update of zeros."""
+    """Return the cosine between each pair of updates ``deltas [h, P]``, ``[h, h]``; 0 for an update of zeros."""
     norms = np.linalg.norm(deltas, axis=1)
     return np.asarray((deltas @ deltas.T) / (norms[:, None] * norms + 1e-12))
 
 
 def bipartition(similarity: Floats, linkage: Linkage) -> NDArray[np.bool_]:
-    """Divide h >= 2 hospitals into two groups by their ``similarity [h, h]``. Return a mask ``[h]`` of the hospitals
-    that are not in the first hospital's group.
+    """Divide h >= 2 hospitals into two groups by their ``similarity [h, h]``.
 
-    The two most similar groups are merged until two groups are left. With ``single`` linkage, the similarity of two
-    groups is the largest similarity of their members. The largest similarity across the two final groups is then the
-    smallest possible.
+    Return a mask ``[h]`` of the hospitals that are not in the first hospital's group.
+
+    With ``single`` linkage, the largest similarity across the two groups is the smallest possible.
     """
     from scipy.cluster.hierarchy import cut_tree  # a third of a second to import, and only this strategy needs it
     from scipy.cluster.hierarchy import linkage as merges

@@ -16,7 +16,7 @@ Choices where the paper is silent or contradicts itself:
 
 Traffic: each hospital sends its signature once, ``C + 3 D`` scalars for C classes and D columns. In a round, each
 participant receives its cluster's model and, unless mu = 0, the global model, P scalars each. It sends back P scalars
-and the number of its training rows. The model that a hospital receives before fine-tuning is not counted.
+and the number of its training rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from raysim.strategies.shared.personalization import Personalization, fine_tune
 
 @dataclass(frozen=True, kw_only=True)
 class Chip(SignatureClustering):
-    """Clustering, hierarchical aggregation and personalization (CHiP-FL); the fields are its settings.
+    """Clustering, hierarchical aggregation and personalization (CHiP-FL).
 
     In the paper hospitals are clustered once: ``recluster_every`` is 0.
     """

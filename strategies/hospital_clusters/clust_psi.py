@@ -8,20 +8,18 @@ for each class, are standardised and clustered by k-means++. The number of clust
 one with the largest mean silhouette. Each cluster then runs its own federated averaging, and each hospital uses its
 cluster's model.
 
-Choices: shares of classes are smoothed by .05, where the authors add 1e-6 (``epsilon``; docs/heterogeneity.md compares
-both). Unlike in the paper, hospitals form one cluster if they are fewer than three or all alike. With ``allow_one``
-they also do if no number of clusters has a positive silhouette, as in the authors' code. The configured selection
-samples inside each cluster. The paper samples half of each cluster, at least one hospital:
-``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals without training rows are assigned to clusters by
-features and sizes, if the setting ``by`` includes these properties (:class:`NearestSkew`). If ``by`` is labels alone,
-or counts have noise, such hospitals join the cluster whose centre is nearest to a hypothetical hospital without skew.
-The search takes time proportional to K^2 for each number of clusters. With more than ``search_sample`` hospitals, it
-therefore uses a sample of this size. All hospitals are then clustered with the number of clusters that it finds.
+Choices: shares of classes are smoothed by .05, where the authors add 1e-6 (``epsilon``; see docs/heterogeneity.md).
+Hospitals form one cluster if they are fewer than three or all alike, and with ``allow_one`` also if no number of
+clusters has a positive silhouette, as in the authors' code. The configured selection samples inside each cluster. The
+paper samples half of each cluster: ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals without
+training rows are assigned to clusters by features and sizes, if the setting ``by`` includes these properties
+(:class:`NearestSkew`). If ``by`` is labels alone, or counts have noise, such hospitals join the cluster whose centre is
+nearest to a hypothetical hospital without skew. The search takes time proportional to K^2 for each number of clusters.
+With more than ``search_sample`` hospitals, it uses a sample of this size.
 
-Beyond the paper, ``by`` names the properties whose PSI is computed. ``labels`` is the paper's choice. ``attributes``
-means quantile bins of every feature, with a separate bin for missing values. ``sizes`` compares a hospital's share of
-rows with equal shares. Several properties have equal weights. PSI terms of labels and attributes are unsigned, so that
-opposite skews can have equal terms and share a cluster.
+Beyond the paper, ``by`` names the properties whose PSI is computed, with equal weights. ``attributes`` means quantile
+bins of every feature, with a separate bin for missing values. ``sizes`` compares a hospital's share of rows with equal
+shares. PSI terms of labels and attributes are unsigned, so opposite skews can share a cluster.
 
 Traffic: each hospital once sends its row counts of the C classes. For attributes of D columns, each hospital also sends
 ``(bins + 1) D`` scalars, from which the server computes common bin edges. The hospital then receives ``(bins - 1) D``
@@ -86,8 +84,7 @@ ASPECTS: tuple[Aspect, ...] = ("labels", "attributes", "sizes")
 
 @dataclass(frozen=True, eq=False)
 class Skews:
-    """Counts of the rows of ``h`` hospitals, by which the hospitals are compared. A count that is not needed is an
-    array without columns."""
+    """Counts of the rows of ``h`` hospitals. A count that is not needed is an array without columns."""
 
     labels: Floats
     """The number of rows of each of C classes, ``[h, C]``."""
@@ -98,9 +95,11 @@ class Skews:
     """The number of rows of each hospital, ``[h]``."""
 
     def blocks(self, aspects: Sequence[Aspect], epsilon: Smoothing, among: Skews) -> list[Floats]:
-        """Return the population stability indices of h hospitals in each of the ``aspects`` (labels, attributes,
-        sizes). The list has one array ``[h, columns]`` per aspect. The reference is the distribution over all hospitals
-        in ``among``."""
+        """Return the population stability indices of h hospitals, an array ``[h, columns]`` for each of the
+        ``aspects``.
+
+        The reference is the distribution over all hospitals in ``among``.
+        """
         made = {
             "labels": lambda: psi_rows(psi_terms(self.labels, among.labels.sum(axis=0), epsilon)),
             "attributes": lambda: feature_terms(self.features, epsilon, among.features.sum(axis=0)),
@@ -110,10 +109,9 @@ class Skews:
 
 
 def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
-    """Return ``blocks`` of columns side by side and standardised, with one row for each of m hospitals. The means and
-    the standard deviations are those of the columns of ``among``.
+    """Return ``blocks`` of columns side by side, standardised by the means and standard deviations of ``among``.
 
-    If there are several blocks, all have the same weight, however many columns each has.
+    Several blocks have the same weight, however many columns each has.
     """
     scaled = standardise(np.concatenate(blocks, axis=1), np.concatenate(among, axis=1))
     if len(among) > 1:
@@ -123,11 +121,9 @@ def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class NearestSkew(Newcomers):
-    """The rule for a hospital that did not take part in training: it joins the cluster whose hospitals have, on
-    average, the most similar stability indices.
+    """The rule for a hospital that did not take part in training: it joins the most similar cluster.
 
-    The hospital's label distribution is computed from its labelled rows. Without labelled rows, label distributions are
-    not compared. The comparison of features and of the number of rows uses all rows of the hospital.
+    The hospital's label distribution is computed from its labelled rows; without any, labels are not compared.
     """
 
     participants: Skews
@@ -138,8 +134,7 @@ class NearestSkew(Newcomers):
     epsilon: Smoothing
     classes: int
     edges: Floats | None
-    """The edges between each feature's bins, ``[D, B - 2]``, the same for all hospitals; None if features are not
-    compared. The last of the B bins is for missing values."""
+    """The edges between each feature's bins, ``[D, B - 2]``; None if features are not compared."""
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
         """See :class:`raysim.strategies.base.Newcomers`."""
@@ -159,7 +154,7 @@ class NearestSkew(Newcomers):
 
 @dataclass(frozen=True)
 class ClustPsi(Strategy):
-    """Clusters of hospitals by population stability indices (Clust-PSI-PFL); the fields are its settings."""
+    """Clusters of hospitals by population stability indices (Clust-PSI-PFL)."""
 
     title: ClassVar[str] = "Clust-PSI-PFL"
     needs: ClassVar[Needs] = CLUSTERS
@@ -245,8 +240,7 @@ class ClustPsi(Strategy):
         return NearestSkew(self._skews(view, ids), members(state)[ids], self.by, self.epsilon, view.classes, edges)
 
     def _rows(self, view: FederationView, ids: Ids) -> tuple[Floats, Floats]:
-        """Return the values by which the hospitals ``ids [h]`` are clustered, with one row per hospital. Also return
-        the same values for a hypothetical hospital whose distribution equals that of all hospitals."""
+        """Return the values by which the hospitals ``ids`` are clustered, and those of a hospital without skew."""
         skews = self._skews(view, ids)
         blocks = skews.blocks(self.by, self.epsilon, skews)
         plain = comparable([np.zeros((1, block.shape[1])) for block in blocks], blocks)[0]
@@ -254,7 +248,6 @@ class ClustPsi(Strategy):
         return np.round(comparable(blocks, blocks), 10), plain
 
     def _skews(self, view: FederationView, ids: Ids) -> Skews:
-        """Call hospitals ``ids [h]`` for the counts by which they are clustered."""
         nothing = np.zeros((len(ids), 0))
         return Skews(
             label_counts(view, self.privacy_epsilon)[ids] if "labels" in self.by else nothing,

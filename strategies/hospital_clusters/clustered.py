@@ -1,7 +1,7 @@
 """Federated averaging inside each cluster, without a global model.
 
 CHiP-FL (Zhou), Table 2, has this baseline, "Clustered (No global)", but does not define it. Here it is CHiP-FL with lam
-= mu = 0 and alpha = 1: independent federated averaging in each cluster. Hospitals use their cluster's model.
+= mu = 0 and alpha = 1.
 
 Traffic: each hospital sends its signature (statistics of labels and features) once. In a round, each participant
 receives its cluster's model of P scalars, and sends back P scalars and the number of its training rows.
@@ -18,7 +18,7 @@ from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
 
 @dataclass(frozen=True, kw_only=True)
 class Clustered(SignatureClustering):
-    """Independent federated averaging in each cluster of hospitals, which are clustered by their signatures."""
+    """Independent federated averaging in each cluster of hospitals by signature."""
 
     title: ClassVar[str] = "Clustered FL"
     serves = ("cluster",)

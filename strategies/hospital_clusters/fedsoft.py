@@ -1,26 +1,20 @@
 """FedSoft: rows come from several sources, and each hospital's model has a proximal term towards each source's model.
 
-The term of a source is weighted by the hospital's share of rows from it.
-
 Y. Ruan, C. Joe-Wong: *FedSoft: Soft Clustered Federated Learning with Proximal Local Updating*, AAAI 2022, Algorithm 1;
 details follow the authors' code.
 
 The server has S models, one for each source, which are called centres. Every τ rounds each hospital k receives all
-centres and sends ``u_ks``, the share of its rows whose loss is smallest under centre s. Ties go to the smaller s, and a
-share of 0 is replaced by σ, without renormalising. In a round, each centre samples ``ceil(fraction K / S)`` of the K
-hospitals that have rows and are available. It samples without replacement, with probabilities in proportion to
-``u_ks n_k`` for a hospital with ``n_k`` rows. All sampled hospitals minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2``
-from their own model. A centre ``c_s`` becomes the plain mean of the models that its sampled hospitals return. If none
-of them returns a model, the centre does not change.
+centres and sends ``u_ks``, the share of its rows whose loss is smallest under centre s. A share of 0 is replaced by σ,
+without renormalising. In a round, each centre samples ``ceil(fraction K / S)`` of K available hospitals without
+replacement, with probabilities in proportion to ``u_ks n_k`` for a hospital with ``n_k`` rows. All sampled hospitals
+minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their own model. A centre ``c_s`` becomes the plain mean of the
+models that its sampled hospitals return.
 
 Choices: the paper does not give the number of hospitals that a centre samples. ``selection: configured`` is the variant
 without sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models,
 weighted by ``u_ks n_k``. Centres start at the common initial model plus ``spread N(0, I)``. Before its first round a
 hospital's own model is its mixture ``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the
-mixture. Hospitals without training rows use a mixture whose weights are the sources' shares of all training rows of the
-federation. A selection that uses losses receives losses under the plain mean of the centres.
-
-There may be more centres than hospitals, because each row of a hospital belongs to one centre.
+mixture. Hospitals without training rows use a mixture whose weights are the sources' shares of all training rows.
 
 Traffic: before round 1 and after every τ rounds, each hospital with training rows receives S models of P scalars and
 sends S shares. In a round, each participant receives S models of P scalars, and sends back P scalars and the number of
@@ -68,8 +62,8 @@ from raysim.strategies.selections.sampling import weighted_sample
 
 @dataclass(frozen=True)
 class NearestShares(Statistic):
-    """For each of M received models, the share of a hospital's rows for which this model has the smallest loss,
-    ``[M]``; zeros without rows."""
+    """The share of a hospital's rows for which each of M received models has the smallest loss, ``[M]``; zeros without
+    rows."""
 
     shape: tuple[int]
     name = "nearest_shares"
@@ -81,19 +75,18 @@ class NearestShares(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SoftState(State):
-    """The state of FedSoft. Row 0 of ``models`` is the mean of the S cluster models (centres), and row ``1 + s`` is the
-    model of cluster s."""
+    """The state of FedSoft. Row 0 of ``models`` is the mean of the S centres, and row ``1 + s`` is centre s."""
 
     importance: Floats
-    """For each hospital, the share u of its rows on which each centre has the smallest loss, ``[N, S]``. The setting
-    ``floor`` replaces shares of 0; hospitals without rows have zeros."""
+    """The share u of each hospital's rows on which each centre has the smallest loss, ``[N, S]``. ``floor`` replaces
+    shares of 0; hospitals without rows have zeros."""
     rounds: int = 0
     """The number of rounds that have changed the centres."""
 
 
 @dataclass(frozen=True)
 class FedSoft(Strategy):
-    """Soft clusters of hospitals with a proximal term towards each centre (FedSoft); the fields are its settings."""
+    """Soft clusters of hospitals with a proximal term towards each centre (FedSoft)."""
 
     needs: ClassVar[Needs] = Needs.more("sends whole models, each into several sums", own_steps=True)
     serves = ("personal",)
@@ -165,16 +158,15 @@ class FedSoft(Strategy):
         return np.hstack([np.zeros((len(u), 1)), u / u.sum(axis=1, keepdims=True)])
 
     def _importance(self, view: FederationView, centres: Floats) -> Floats:
-        """Call hospitals for the share of their rows that belongs to each of S clusters, ``[N, S]``. A row belongs to
-        the cluster whose model in ``centres [S, P]`` has the smallest loss on it. A share of 0 is replaced by
-        ``floor``."""
+        """Call hospitals for the share of their rows on which each of ``centres [S, P]`` has the smallest loss,
+        ``[N, S]``."""
         u = np.zeros((len(view.sizes), len(centres)))
         nearest = statistics_of(view, NearestShares((len(centres),)), view.trainable, centres)
         u[view.trainable] = np.where(nearest > 0, nearest, self.floor)
         return u
 
     def _sampled(self, view: FederationView, state: State) -> NDArray[np.bool_]:
-        """Return which of N hospitals each of S clusters samples in the round, as a mask ``[N, S]``."""
+        """Return a mask ``[N, S]`` of the hospitals that each of S centres samples in the round."""
         state, ids = own_state(state, SoftState), view.present
         count = int(np.ceil(self.fraction * len(ids) / self.clusters - 1e-9))
         chances = np.log(state.importance[ids] * view.sizes[ids, None])

@@ -3,9 +3,7 @@
 CHiP-FL (Zhou), Table 2, has this baseline, "Hierarchical", but does not define it. Here it is CHiP-FL without proximal
 terms (lam = mu = 0) and with every cluster restarting from the global model (alpha = 0). A cohort's average is
 therefore stratified by cluster. Hospital i in cluster k has the weight ``(N_k/N) * (n_i / n_{S_k})``: the cluster's
-share of all training rows, times the hospital's share of the rows of the cluster's participants. Clusters without
-participants add nothing. A selection that uses losses receives losses under the global model, from which all hospitals
-start.
+share of all training rows, times the hospital's share of the rows of the cluster's participants.
 
 Traffic: each hospital sends its signature (statistics of labels and features) once. In a round, each participant
 receives the model's P scalars, and sends back P scalars and the number of its training rows.

@@ -12,17 +12,13 @@ smaller k.
   parameters) is divided by the size of the whole cohort. With ``training.batch_size: 0`` and plain SGD this is the
   paper's step with γ the learning rate.
 
-A model that no hospital chose does not change.
-
-Choices: models start at the common initial model plus ``spread N(0, I)``. The authors' restarts, which use the best of
-several runs, are left out: compare seeds instead. A hospital uses the model with the smallest loss on its training
-rows. Hospitals without training rows use the model that is used for the most training rows. A selection that uses
-losses receives losses under the model that a hospital chose last. Before its first choice, this is the first model.
+Choices: models start at the common initial model plus ``spread N(0, I)``. The authors' restarts are left out: compare
+seeds. A hospital uses the model with the smallest loss on its training rows, or without training rows the model that is
+used for the most training rows.
 
 If the server may learn only sums, each hospital chooses locally. It sends K vectors of P scalars (its delta for the
 chosen model, zeros for the others) and K scalars (1 for the chosen model, 0 for the others). The sums reveal how many
-hospitals chose a model, but not which hospitals. Each model becomes the weighted mean of the models trained from it,
-because the sum of deltas is divided by the sum of the weights.
+hospitals chose a model, but not which.
 
 Traffic in a round: each participant receives K models of P scalars. It sends back the number of the chosen model, P
 scalars and the number of its training rows. If its choice is hidden, it sends K P + K scalars and the number of its
@@ -66,8 +62,7 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest(Statistic):
-    """The index (from 0) of the received model that has the smallest mean training loss at a hospital; 0 without
-    rows."""
+    """The index of the received model that has the smallest mean training loss at a hospital; 0 without rows."""
 
     name = "choice"
     shape = ()
@@ -77,21 +72,19 @@ class Nearest(Statistic):
 
 
 COUNTS = 0.1
-"""The share of the squared clip that is reserved for the array ``chosen``, which tells which model a hospital has
-chosen."""
+"""The share of the squared clip that is reserved for the array ``chosen`` of :class:`ChosenTraining`."""
 
 LEAST = 3
-"""A noisy sum over hospitals is divided by at least this number, because noise can bring the number of hospitals near
-0."""
+"""A noisy sum is divided by at least this number, because noise can bring the number of hospitals near 0."""
 
 
 @dataclass(frozen=True)
 class ChosenTraining(Program):
-    """Local training from the best of K received models, in a form that hides which model a hospital has chosen.
+    """Local training from the best of K received models, whose sums hide which model a hospital has chosen.
 
-    The hospital sends two arrays. ``delta [K, P]`` has the hospital's update in the row of the chosen model, and
-    ``chosen [K]`` has a positive number at the chosen model. All other entries are 0. Under a privacy guarantee
-    (``clip`` is finite) the norm of both arrays together is at most the clip.
+    ``delta [K, P]`` has the hospital's update in the row of the chosen model, and ``chosen [K]`` a positive number; all
+    other entries are 0. Under a privacy guarantee (``clip`` is finite) the norm of both arrays together is at most
+    ``clip``.
     """
 
     models: int
@@ -106,8 +99,7 @@ class ChosenTraining(Program):
 
     @property
     def one(self) -> float:
-        """Return the number that a hospital sends in ``chosen`` for the model that it has chosen; 1 without a privacy
-        guarantee."""
+        """Return the number that a hospital sends in ``chosen`` for its model; 1 without a privacy guarantee."""
         return math.sqrt(COUNTS) * self.clip if math.isfinite(self.clip) else 1.0
 
     def run(self, at: Context) -> Reply:
@@ -123,7 +115,7 @@ class ChosenTraining(Program):
 
 @dataclass(frozen=True)
 class Ifca(Weighted):
-    """Clusters of hospitals that each choose the best of K models (IFCA); the fields are its settings."""
+    """Clusters of hospitals that each choose the best of K models (IFCA)."""
 
     title: ClassVar[str] = "IFCA"
     needs: ClassVar[Needs] = Needs("clusters")
@@ -194,6 +186,5 @@ class Ifca(Weighted):
 
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
-    """Return the model that has the smallest training loss at each of hospitals ``ids [H]``, as its row in
-    ``state.models``. The function calls the hospitals."""
+    """Call hospitals ``ids [H]`` for the row of ``state.models`` with the smallest training loss, ``[H]``."""
     return 1 + statistics_of(view, Nearest(), ids, state.models[1:]).astype(np.int64)

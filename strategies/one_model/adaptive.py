@@ -7,17 +7,16 @@ With ``D`` the averaged delta of a round (the change of the participants' parame
 ``m <- beta_1 m + (1 - beta_1) D`` and ``theta <- theta + server_learning_rate m / (sqrt(v) + tau)``, where v
 accumulates squares:
 
-- FedAdagrad: ``v <- v + D^2``. Steps shrink as the squares of all rounds add up; β_1 is 0 unless set.
-- FedYogi: ``v <- v - (1 - beta_2) D^2 sign(v - D^2)``. In a round v changes by at most ``D^2``.
-- FedAdam: ``v <- beta_2 v + (1 - beta_2) D^2``. v is an exponential average. ``bias_correction: flower`` multiplies the
-  rate by ``sqrt(1 - beta_2^(r+1)) / (1 - beta_1^(r+1))`` as Flower 1.13 does, with r the number of the aggregation (1,
-  2, ...); the paper has no such factor.
+- FedAdagrad: ``v <- v + D^2``; β_1 is 0 unless set.
+- FedYogi: ``v <- v - (1 - beta_2) D^2 sign(v - D^2)``.
+- FedAdam: ``v <- beta_2 v + (1 - beta_2) D^2``. ``bias_correction: flower`` multiplies the rate by
+  ``sqrt(1 - beta_2^(r+1)) / (1 - beta_1^(r+1))`` as Flower 1.13 does, with r the number of the aggregation (1, 2, ...);
+  the paper has no such factor.
 
 Deviations: ``v`` starts at 0, as in Flower and FedLab; the paper requires at least ``tau^2``
 (``initial_accumulator: tau2``). Deltas are weighted by rows, as in Flower; the paper weights them equally
-(``weights: uniform``). With the optimizer ``sgd``, ``training.learning_rate`` is the paper's client rate η_l; other
-optimizers are not in the paper. Defaults are the best values in the grid search of the paper on Clust-PSI-PFL. A round
-without participants does not change m and v.
+(``weights: uniform``). ``training.learning_rate`` is the paper's client rate η_l. Defaults are the best values in the
+grid search of the paper on Clust-PSI-PFL.
 
 Traffic as in federated averaging: each participant receives the model's P scalars, and sends back P scalars and the
 number of its training rows.
@@ -34,8 +33,7 @@ from raysim.strategies.base import BelowOne, FederationView, Floats, NonNegative
 from raysim.strategies.shared.weights import Weighted
 
 InitialAccumulator = Literal["zero", "tau2"]
-"""The initial value of the accumulated squares v: ``zero`` as in Flower and FedLab, or ``tau2`` (``tau^2``), the
-smallest value that the paper allows."""
+"""The initial value of the accumulated squares v: ``zero``, or ``tau2`` (``tau^2``)."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,15 +50,14 @@ class AdaptiveState(State):
 
 @dataclass(frozen=True)
 class AdaptiveServer(Weighted):
-    """The common part of FedAdagrad, FedYogi and FedAdam. They differ in the update of v (the accumulated squares of
-    averaged updates). FedAdam also differs in the server's learning rate."""
+    """The common part of FedAdagrad, FedYogi and FedAdam."""
 
     server_learning_rate: NonNegativeFloat = 0.001
     """η: step size of the server."""
     beta_1: BelowOne = 0.9
     """β1: decay of the average of updates."""
     tau: NonNegativeFloat = 0.001
-    """τ: a constant added to the square root in the step, so that small squares do not cause large steps."""
+    """τ: a constant added to ``sqrt(v)``, so that small squares do not cause large steps."""
     initial_accumulator: InitialAccumulator = "zero"
     """The initial value of v: ``zero``, or ``tau2`` (τ squared)."""
 
@@ -80,22 +77,17 @@ class AdaptiveServer(Weighted):
         return AdaptiveState(models=state.models + step, m=m, v=v, steps=steps)
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
-        """Return the next accumulated squares, ``[P]``. ``v [P]`` are the last ones, and ``squares [P]`` are the
-        squares of the round's averaged update."""
+        """Return the next accumulated squares ``[P]``, from the last ones ``v [P]`` and the round's ``squares [P]``."""
         raise NotImplementedError
 
     def rate(self, step: int) -> float:
-        """Return the server's learning rate in its aggregation number ``step`` (1, 2, ...)."""
+        """Return the server's learning rate in aggregation number ``step`` (1, 2, ...)."""
         return self.server_learning_rate
 
 
 @dataclass(frozen=True)
 class FedAdagrad(AdaptiveServer):
-    """FedAdagrad: an adaptive server whose steps shrink as the squares of all rounds add up.
-
-    The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), τ (``tau``) and v_0
-    (``initial_accumulator``).
-    """
+    """FedAdagrad: an adaptive server whose steps shrink as the squares of all rounds add up."""
 
     server_learning_rate: NonNegativeFloat = 0.3162
     beta_1: BelowOne = 0.0
@@ -107,14 +99,10 @@ class FedAdagrad(AdaptiveServer):
 
 @dataclass(frozen=True)
 class FedYogi(AdaptiveServer):
-    """FedYogi: an adaptive server whose second moment changes by at most the newest square.
-
-    The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), β_2 (``beta_2``), τ (``tau``) and v_0
-    (``initial_accumulator``).
-    """
+    """FedYogi: an adaptive server whose accumulated squares change by at most the newest square."""
 
     beta_2: BelowOne = 0.99
-    """β2: decay of the second moment."""
+    """β2: decay of the accumulated squares."""
     tau: NonNegativeFloat = 0.01
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
@@ -123,11 +111,7 @@ class FedYogi(AdaptiveServer):
 
 @dataclass(frozen=True)
 class FedAdam(AdaptiveServer):
-    """FedAdam: an adaptive server with exponential averages of deltas and of their squares.
-
-    The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), β_2 (``beta_2``), τ (``tau``) and v_0
-    (``initial_accumulator``).
-    """
+    """FedAdam: an adaptive server with exponential averages of deltas and of their squares."""
 
     beta_2: BelowOne = 0.99
     """β2: decay of the average of squares."""

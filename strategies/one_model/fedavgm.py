@@ -4,9 +4,9 @@ T.-M. H. Hsu, H. Qi, M. Brown: *Measuring the Effects of Non-Identical Data Dist
 Classification*, arXiv:1909.06335, 2019, section 3.
 
 With ``D`` the averaged delta of a round (the change of the participants' parameters): ``v <- momentum v + D``,
-``theta <- theta + server_learning_rate v``. There is no factor ``1 - momentum`` and no Nesterov step. The paper does
-not give a server learning rate; its default is 1. Traffic as in federated averaging: each participant receives the
-model's P scalars, and sends back P scalars and the number of its training rows. The velocity v stays at the server.
+``theta <- theta + server_learning_rate v``. The paper has no server learning rate; the default is 1. Traffic as in
+federated averaging: each participant receives the model's P scalars, and sends back P scalars and the number of its
+training rows.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MomentumState(State):
-    """The state of FedAvgM between rounds. ``velocity [P]`` is the weighted sum of the averaged updates of all rounds;
-    the weight of an update falls by the factor ``momentum`` each round."""
+    """The state of FedAvgM between rounds, with the momentum buffer ``velocity [P]``."""
 
     velocity: Floats
 
@@ -32,7 +31,7 @@ class FedAvgM(Weighted):
     """Federated averaging with momentum at the server (FedAvgM); the fields are its settings."""
 
     momentum: BelowOne = 0.7
-    """β: the momentum, the weight of the previous step in the next step."""
+    """β: the momentum."""
     server_learning_rate: NonNegativeFloat = 1.0
     """The step size of the server."""
 

@@ -6,8 +6,8 @@ Regularization*, ICLR 2021, Algorithm 1.
 A participant i that receives the model w minimises ``L_i(theta) - g_i . theta + alpha/2 |theta - w|^2``, with ``L_i``
 its mean loss and ``g_i`` initially 0. With ``theta_i`` the result, it then sets ``g_i -= alpha (theta_i - w)``. ``g_i``
 stays at the hospital. The server updates ``h -= alpha/N sum delta_i`` with ``delta_i = theta_i - w`` and N the number
-of hospitals with training rows. Its next model is the mean of the participants' models minus ``h / alpha``. The ``g_i``
-of hospitals that do not take part do not change. A tiny alpha makes ``h / alpha`` huge; the paper uses .01 to .1.
+of hospitals with training rows. Its next model is the mean of the participants' models minus ``h / alpha``. A tiny
+alpha makes ``h / alpha`` huge; the paper uses 0.01 to 0.1.
 
 Traffic in a round: the server sends the model's P scalars to each participant, which sends back P scalars and the
 number of its training rows.
@@ -42,16 +42,14 @@ from raysim.strategies.shared.program_average import DeltaTraining, alike
 
 @dataclass(frozen=True, eq=False)
 class FedDynState(State):
-    """The state of FedDyn between rounds. ``drift [P]`` is h in the paper: minus alpha times the sum of all hospitals'
-    updates so far, divided by the number of hospitals with training rows."""
+    """The state of FedDyn between rounds. ``drift [P]`` is h in the paper."""
 
     drift: Floats | None = None
 
 
 @dataclass(frozen=True)
 class DynamicTraining(DeltaTraining):
-    """Local training with the additional loss ``-g_i . theta``. The hospital stores the vector ``g_i`` and updates it
-    after training."""
+    """Local training with the additional loss ``-g_i . theta``, after which the hospital updates its vector ``g_i``."""
 
     alpha: float
     name: str = "feddyn"

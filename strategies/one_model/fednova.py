@@ -3,12 +3,12 @@
 J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous
 Federated Optimization*, NeurIPS 2020, Algorithm 1 and section 4.
 
-Participant i takes ``tau_i`` steps, which it counts itself, and sends ``delta_i / a_i`` and ``a_i``, where ``delta_i``
-is the change of its parameters. With the hospitals' weights ``w_i``, the model moves by
-``(sum w_i a_i) * sum w_i delta_i / a_i``. ``a_i`` is the 1-norm of the steps' weights in the update: ``tau_i`` for
-plain steps; ``(tau_i - rho (1 - rho^tau_i) / (1 - rho)) / (1 - rho)`` with momentum ρ; and
-``(1 - (1 - eta mu)^tau_i) / (eta mu)`` with learning rate η and a proximal term of weight μ. If all hospitals take
-equally many steps, this is federated averaging.
+Participant i takes ``tau_i`` steps and sends ``delta_i / a_i`` and ``a_i``, where ``delta_i`` is the change of its
+parameters. With the hospitals' weights ``w_i``, the model moves by ``(sum w_i a_i) * sum w_i delta_i / a_i``. ``a_i``
+is the 1-norm of the steps' weights in the update: ``tau_i`` for plain steps;
+``(tau_i - rho (1 - rho^tau_i) / (1 - rho)) / (1 - rho)`` with momentum ρ; and ``(1 - (1 - eta mu)^tau_i) / (eta mu)``
+with learning rate η and a proximal term of weight μ. If all hospitals take equally many steps, this is federated
+averaging.
 
 Traffic in a round: the server sends the model's P scalars to each participant, which sends back P scalars, ``a_i`` and
 the number of its training rows.
@@ -41,8 +41,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class NormalisedTraining(Program):
-    """Local training after which a hospital divides its update by the 1-norm of the weights of its steps. It sends the
-    result and this norm."""
+    """Local training after which a hospital divides its update by the sum of the weights of its steps."""
 
     size: int
     mu: float
@@ -62,8 +61,7 @@ class NormalisedTraining(Program):
     def _weight(self, taken: int, shrink: float) -> float:
         """Return the sum of the weights that ``taken`` local steps have in a hospital's update.
 
-        The weight of each step is 1 for plain SGD. Momentum raises the weights of earlier steps, and a proximal term
-        lowers them by the factor ``1 - shrink`` for each later step.
+        A proximal term lowers the weight of a step by the factor ``1 - shrink`` for each later step.
         """
         if self.momentum:
             rest = 1 - self.momentum

@@ -4,13 +4,11 @@ T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: *Federated Opt
 MLSys 2020, Algorithm 2.
 
 Each participant minimises ``L_i(theta) + mu/2 * |theta - theta_global|^2``. A straggler (a slow hospital) may train for
-fewer epochs, and its update still counts. With one full-batch step per round the proximal term has no gradient yet, and
-this is federated averaging.
+fewer epochs.
 
 Deviations from Algorithm 2: the paper's server samples K hospitals with probabilities ``n_i / n`` and averages their
-models with equal weights. Here the configured selection samples the hospitals, and updates are weighted by rows as in
-federated averaging. With ``selection: by_rows`` and ``weights: uniform`` it is the paper's algorithm. The configured
-epochs, or ``straggler_epochs``, replace the paper's gamma-inexact solutions.
+models with equal weights. To do the same, set ``selection: by_rows`` and ``weights: uniform``. The configured epochs,
+or ``straggler_epochs``, replace the paper's gamma-inexact solutions.
 
 Traffic as in federated averaging: each participant receives the model's P scalars, and sends back P scalars and the
 number of its training rows.

@@ -3,8 +3,8 @@
 Z. Qu, X. Li, R. Duan, Y. Liu, B. Tang, Z. Lu: *Generalized Federated Learning via Sharpness Aware Minimization*, ICML
 2022, Algorithm 1.
 
-For each batch, a step first computes ``e = rho g / |g|`` along the batch's gradient ``g`` at the parameters ``w``. It
-then descends from ``w`` by the gradient of the same batch at ``w + e``. With ``rho: 0`` this is federated averaging.
+With the gradient ``g`` of a batch at the parameters ``w``, a step descends from ``w`` by the gradient of the same batch
+at ``w + rho g / |g|``. With ``rho: 0`` this is federated averaging.
 
 Traffic in a round: the server sends the model's P scalars to each participant, which sends back P scalars and the
 number of its training rows.
@@ -22,8 +22,7 @@ from raysim.strategies.shared.program_average import DeltaTraining, ProgramAvera
 
 @dataclass(frozen=True)
 class SharpnessAware(DeltaTraining):
-    """Local training in which each step uses the gradient at a point that lies ``rho`` away in the direction of the
-    batch's gradient."""
+    """Local training in which each step uses the gradient at a point that is ``rho`` away, uphill."""
 
     rho: float
     name: str = "fedsam"
@@ -44,7 +43,7 @@ class FedSam(ProgramAverage):
     """Federated averaging by sharpness-aware minimisation (FedSAM); weights as in FedAvg."""
 
     rho: NonNegativeFloat = 0.05
-    """ρ: the length of the step uphill at which the gradient is computed."""
+    """ρ: the length of the step uphill, after which the gradient is computed."""
 
     def program(self, view: FederationView) -> DeltaTraining:
         return SharpnessAware(len(view.initial), self.rho)

@@ -6,10 +6,10 @@ Processing 2022, Algorithm 2 (smoothed Weiszfeld).
 Each hospital i trains and stores its update ``delta_i``. The first estimate ``z`` of the median is the mean of the
 updates, weighted by ``w_i``. In each of ``passes`` further calls of a round, hospitals receive ``z``. Each hospital
 returns ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i - z|)``, with ν a small smoothing distance. The
-estimate ``z`` moves by the ratio of the sums. In this form, the norm of the returned vector is at most ``w_i``, however
-far away an update is. The rule ``geometric_median`` of ``aggregation`` does the same for other strategies, but starts
-at 0 instead of the mean. Hospitals that together have less than half of the weight cannot move the model far. The
-method does not resist a hospital that sends a false ``v_i``. With ``passes: 0`` the method is federated averaging.
+estimate ``z`` moves by the ratio of the sums over hospitals. The norm of the returned vector is at most ``w_i``. The
+rule ``geometric_median`` of ``aggregation`` does the same for other strategies, but starts at 0 instead of the mean.
+Hospitals with less than half of the total weight cannot move the model far, unless they send a false ``v_i``. With
+``passes: 0`` the method is federated averaging.
 
 Traffic in a round: the server sends P scalars (the model, in float64) and the hospital's weight to each participant,
 which sends back P scalars and a weight. Each pass has the same traffic again.
@@ -44,8 +44,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class HeldTraining(Program):
-    """The configured local training. The hospital stores its update, and sends its weight and the update times this
-    weight."""
+    """The configured local training, after which the hospital stores its update."""
 
     size: int
     name: str = "rfa"
@@ -66,8 +65,8 @@ class HeldTraining(Program):
 
 @dataclass(frozen=True)
 class WeiszfeldStep(Program):
-    """A hospital's contribution to a step of Weiszfeld's algorithm for the geometric median. The step starts at
-    ``point [P]``, which the hospital receives.
+    """A hospital's contribution to a step of Weiszfeld's algorithm for the geometric median, from the received
+    ``point [P]``.
 
     The hospital also receives ``share``, its weight as a multiple of the mean weight.
     """
@@ -76,7 +75,7 @@ class WeiszfeldStep(Program):
     nu: float
     hospitals: int
     largest: float
-    """The largest ``share`` of any hospital: its weight, as a multiple of the mean weight."""
+    """The largest ``share`` of any hospital."""
     name: str = "rfa_pass"
 
     @property
@@ -104,9 +103,9 @@ class RFA(Weighted):
     needs = Needs.more("makes several calls of a round")
 
     passes: NonNegativeInt = 3
-    """R: the number of passes after the mean. Each pass moves the point once."""
+    """R: the number of passes after the mean."""
     nu: Annotated[float, Limit(above, 0)] = 1e-6
-    """ν: the smoothing distance, below which an update's weight does not grow further."""
+    """ν: the smoothing distance; updates closer than ν to the estimate get no larger weights."""
 
     def round(self, view: FederationView, state: State) -> Calls:
         ids = self.select(view, state, view.round)

@@ -5,13 +5,12 @@ for Federated Learning*, ICML 2020, Algorithm 1.
 
 The server has a control variate c, and each hospital i has its own, c_i. A participant receives the model θ and c and
 takes K steps ``y <- y - eta_l (g_i(y) - c_i + c)`` from θ, with ``g_i`` the gradient of a batch and η_l the learning
-rate. Then it updates its own variate. In option II the new variate follows from the steps:
-``c_i+ = c_i - c + (theta - y) / (K eta_l)``. In option I it is the full-batch gradient at θ. The server updates
-``theta <- theta + eta_g sum_S w_i (y_i - theta)`` over the cohort S, with uniform weights as in the paper, or weights
-by rows. It also updates ``c <- c + (1/N) sum_S (c_i+ - c_i)`` with N the number of all hospitals, so that c stays the
-mean of all c_i. Variates start at 0, so the first round equals federated averaging.
+rate. In option II the hospital's new variate is ``c_i+ = c_i - c + (theta - y) / (K eta_l)``; in option I it is the
+full-batch gradient at θ. The server updates ``theta <- theta + eta_g sum_S w_i (y_i - theta)`` over the cohort S, with
+uniform weights as in the paper, or weights by rows. It also updates ``c <- c + (1/N) sum_S (c_i+ - c_i)`` with N the
+number of all hospitals, so that c stays the mean of all c_i. Variates start at 0.
 
-The local optimiser must be plain SGD: the steps of another optimiser are not gradients, so c_i would not be a gradient.
+The local optimiser must be plain SGD.
 
 Traffic in a round: the server sends the model and c, P scalars each, to each participant. The participant sends back
 the changes of the model and of c_i, P scalars each, and the number of its training rows.
@@ -55,8 +54,7 @@ class VariateState(State):
 
 @dataclass(frozen=True)
 class CorrectedTraining(Program):
-    """Local training in which each gradient is corrected by ``c - c_i``, the server's minus the hospital's control
-    variate. After training, the hospital updates ``c_i``."""
+    """Local training in which each gradient is corrected by the server's minus the hospital's control variate."""
 
     size: int
     renew: Literal["steps", "gradient"]

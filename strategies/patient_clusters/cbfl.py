@@ -51,8 +51,8 @@ from raysim.strategies.shared.silhouette import best_labels
 
 @dataclass(frozen=True)
 class MeanPatient(Statistic):
-    """The mean of each of the received ``columns [d]`` over a hospital's training rows. If there is an ``encoder``,
-    rows are encoded before they are averaged."""
+    """The mean of a hospital's training rows in the received ``columns [d]``, encoded first if there is an
+    ``encoder``."""
 
     shape: tuple[int]
     encoder: str | None = None
@@ -64,7 +64,7 @@ class MeanPatient(Statistic):
 
 @dataclass(frozen=True)
 class Cbfl(PatientClustering):
-    """Clusters of patients around hospitals' mean patients (CBFL); the fields are its settings."""
+    """Clusters of patients around hospitals' mean patients (CBFL)."""
 
     title: ClassVar[str] = "CBFL"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's encoding of its patients")

@@ -1,14 +1,10 @@
 """One model for each cluster of patients: every hospital trains it on its rows in the cluster.
 
-This is the part that FedGMC, CBFL and k-FED share, after clusters are found (FedGMC, Algorithm 2). Row ``1 + g`` of the
-server's models is the model of cluster ``g``, and row 0 is the mean of the cluster models, weighted by training rows.
-Hospital i has ``n_ig`` rows in cluster g and sends these numbers once. A hospital of the cohort trains the model of
-each cluster with ``n_ig > 0``, and models are averaged with the weights ``n_ig``. A cluster without training rows is
-left out: its patients belong to their next most likely cluster, and the server sends hospitals the numbers of the
-remaining clusters.
-
-A selection that uses losses receives one loss for each hospital, that of the model in row 0. No hospital trains this
-model, so participants receive their clusters' models in addition to it.
+FedGMC, CBFL and k-FED share this part (FedGMC, Algorithm 2). Row ``1 + g`` of the server's models is the model of
+cluster ``g``, and row 0 is the mean of the cluster models, weighted by training rows. Hospital i has ``n_ig`` rows in
+cluster g and sends these numbers once. A hospital of the cohort trains the model of each cluster with ``n_ig > 0``, and
+models are averaged with the weights ``n_ig``. A cluster without training rows is left out: its patients belong to their
+next most likely cluster.
 """
 
 from __future__ import annotations
@@ -44,35 +40,33 @@ from raysim.strategies.shared.clustering import two_levels
 from raysim.strategies.shared.weights import group_weights
 
 FEWEST, MOST = 3, 8
-"""The smallest and the largest number of clusters of patients that the server tries if no number is configured."""
+"""The smallest and the largest number of clusters that the server tries if none is configured."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalLabels:
-    """Cluster centres that hospitals have computed from their own patients, and the common cluster that each centre
-    belongs to."""
+    """Centres that hospitals have computed from their own patients, and the common cluster of each centre."""
 
     home: Ids
-    """The id of the hospital that computed each of c centres, ``[c]``."""
+    """The id of each centre's hospital, ``[c]``."""
     centres: Floats
-    """The centres of clusters of patients, with d features each, ``[c, d]``."""
+    """The centres, with d features each, ``[c, d]``."""
     labels: Ids
-    """The index of the common cluster that each centre belongs to, ``[c]``."""
+    """The index of each centre's common cluster, ``[c]``."""
     hospitals: int
     """N, the number of hospitals in the federation."""
 
 
 @dataclass(frozen=True, eq=False)
 class PatientClusters:
-    """A division of patients into G clusters. A patient belongs to the cluster g with the largest
-    ``offset_g - |A_g (x - mean_g)|^2 / 2``.
+    """A division of patients into G clusters.
 
-    It is a :class:`raysim.strategies.base.Division`. ``x [d]`` are a patient's values in ``columns``, encoded by
-    :func:`raysim.strategies.patient_clusters.encoding.encoded` with ``encoder``. Each cluster has an entry in
-    ``means [G, d]``, in ``offsets [G]``, and in ``factors [G, d, d]``, which contains the lower triangular matrices
-    ``A_g``. If ``factors`` is None, all ``A_g`` are the identity, so that with offsets of 0 the nearest mean decides.
-    Ties go to the smaller g. If ``local`` has centres of a patient's hospital, the patient belongs to the cluster of
-    the nearest of these centres instead.
+    A patient belongs to the cluster g with the largest ``offset_g - |A_g (x - mean_g)|^2 / 2``.
+
+    It is a :class:`raysim.strategies.base.Division`. ``x [d]`` are a patient's values in ``columns``, encoded with
+    ``encoder``. Clusters have ``means [G, d]``, ``offsets [G]``, and lower triangular ``factors [G, d, d]``, the
+    ``A_g`` (None: the identity). If ``local`` has centres of a patient's hospital, the patient belongs to the cluster
+    of the nearest of these centres.
     """
 
     columns: Ids
@@ -89,12 +83,10 @@ class PatientClusters:
 
     @property
     def scalars(self) -> int | Ids:
-        """Return the number of scalars that each hospital receives with the clusters. It is one number for all
-        hospitals, or an array ``[N]``.
+        """Return the number of scalars that each hospital receives with the clusters: one number, or an array ``[N]``.
 
-        The scalars are the indices in ``columns``, and the mean of each cluster. If clusters have a covariance
-        (``factors``), they also include each cluster's offset and the lower triangle of its matrix. A hospital with its
-        own centres (``local``) receives only the cluster of each of its centres.
+        They are the indices in ``columns`` and each cluster's mean; with ``factors``, also each cluster's offset and
+        factor. A hospital with its own centres (``local``) receives only the cluster of each centre.
         """
         d = self.means.shape[1]
         whole: int = len(self.columns) + self.count * (d if self.factors is None else 1 + d + d * (d + 1) // 2)
@@ -113,12 +105,10 @@ class PatientClusters:
         return np.asarray(self.local.labels[mine][nearest_centres(self.columns, self.local.centres[mine]).best(x)])
 
     def best(self, x: Floats) -> Ids:
-        """Return the cluster with the largest score for each patient. ``x [n, d]`` are the values of n patients."""
         return np.asarray(self.scores(x).argmax(axis=1))
 
     def scores(self, x: Floats) -> Floats:
-        """Return the score of each of G clusters for each of n patients, ``[n, G]``. ``x [n, d]`` are the patients'
-        values. A patient belongs to the cluster with the largest score.
+        """Return the score of each cluster for the values ``x [n, d]`` of n patients, ``[n, G]``; the largest decides.
 
         A row's scores do not depend on the other rows, not even in the last bit.
         """
@@ -132,8 +122,7 @@ class PatientClusters:
         return scores
 
     def only(self, groups: Ids) -> PatientClusters:
-        """Return the division that has only the clusters ``groups``. Patients of the other clusters now belong to the
-        most likely of the remaining clusters."""
+        """Return the division that has only the clusters ``groups``."""
         factors = None if self.factors is None else self.factors[groups]
         left = replace(self, means=self.means[groups], offsets=self.offsets[groups], factors=factors, local=None)
         if self.local is None:
@@ -146,8 +135,7 @@ class PatientClusters:
 
 @dataclass(frozen=True)
 class ClustersLeft(Statistic):
-    """A message that tells hospitals which ``clusters [G]`` remain because they contain training rows. Hospitals send
-    nothing back."""
+    """A message that tells hospitals which ``clusters [G]`` contain training rows. Hospitals send nothing back."""
 
     name = "clusters_left"
     shape = (0,)
@@ -158,35 +146,35 @@ class ClustersLeft(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PatientState(State):
-    """The state of strategies with clusters of patients: the server's models, the clusters, and each hospital's number
-    of rows in each cluster."""
+    """The state of strategies with clusters of patients."""
 
     clusters: PatientClusters
-    """The clusters of patients that contain training rows of at least one hospital."""
+    """The clusters that contain training rows of at least one hospital."""
     rows: Ids
     """Each hospital's number of training rows in each of the G clusters, ``[N, G]``."""
     formed: int
-    """The number of clusters that the server formed, including clusters without training rows."""
+    """The number of clusters that the server formed, including those without training rows."""
 
 
 def nearest_centres(columns: Ids, centres: Floats, encoder: str | None = None) -> PatientClusters:
-    """Return the division of patients into G clusters in which each patient belongs to the nearest of
-    ``centres [G, d]``."""
+    """Return the division in which each patient belongs to the nearest of ``centres [G, d]``."""
     return PatientClusters(columns, centres, np.zeros(len(centres)), encoder=encoder)
 
 
 def most_likely_components(columns: Ids, mixture: Mixture) -> PatientClusters:
-    """Return the division of patients in which each patient belongs to the component g of the Gaussian ``mixture`` with
-    the largest posterior ``w_g N(x; mu_g, Sigma_g)``."""
+    """Return the division in which each patient belongs to the component g of ``mixture`` with the largest
+    ``w_g N(x; mu_g, Sigma_g)``."""
     lower = np.linalg.cholesky(mixture.covariances)
     spread = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
     return PatientClusters(columns, mixture.means, np.log(mixture.weights) - spread, np.linalg.inv(lower))
 
 
 def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
-    """Return the numbers of clusters to try: ``clusters`` if given, otherwise the numbers from 3 to 8 that are below
-    ``points``, the number of points to be clustered. With fewer than four points, the only number is ``points - 1``,
-    but at least 1."""
+    """Return the numbers of clusters to try: ``clusters`` if given, or the numbers from 3 to 8 that are below
+    ``points``, the number of points to cluster.
+
+    With fewer than four points, the only number is ``points - 1``, but at least 1.
+    """
     if clusters is not None:
         return (clusters,)
     most = max(1, min(MOST, points - 1))
@@ -194,8 +182,7 @@ def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
 
 
 def patient_state(view: FederationView, clusters: PatientClusters) -> PatientState:
-    """Return the state before the first round. The function calls hospitals for their numbers of rows in each
-    cluster."""
+    """Call hospitals for their numbers of rows in each cluster, and return the state before the first round."""
     rows = group_sizes(view, clusters)
     trained = np.flatnonzero(rows.any(axis=0))
     if len(trained) < clusters.count:
@@ -209,8 +196,7 @@ def patient_state(view: FederationView, clusters: PatientClusters) -> PatientSta
 
 
 def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -> LocalProblem:
-    """Return the problem in which each of hospitals ``ids [H]`` trains the model of each cluster on its rows in the
-    cluster.
+    """Return the problem in which hospitals ``ids`` train the model of each cluster on their rows in the cluster.
 
     The loss has the proximal terms of CHiP-FL, ``lam |theta - theta_g|^2 + mu |theta - theta_0|^2``, with ``theta_g``
     the cluster's model and ``theta_0`` the mean of all cluster models.
@@ -227,15 +213,20 @@ def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -
 
 
 def patient_step(state: State, update: Update, alpha: float = 1.0) -> PatientState:
-    """Return the state after a round. Each cluster's model moves by the weighted mean of hospitals' updates, and then
-    by ``1 - alpha`` of the way to the mean of all cluster models."""
+    """Return the state after a round.
+
+    Clusters' models move by the mean of updates, and then by ``1 - alpha`` of the way to the mean of all clusters'
+    models.
+    """
     state = own_state(state, PatientState)
     return replace(state, models=two_levels(state.models[1:] + update.sums, state.rows.sum(axis=0), alpha))
 
 
 class PatientClustering(Strategy):
-    """A strategy with one model for each cluster of patients. Subclasses define ``setup``, which finds the clusters and
-    returns a :func:`patient_state`."""
+    """A strategy with one model for each cluster of patients.
+
+    Subclasses find the clusters in ``setup`` and return a :func:`patient_state`.
+    """
 
     def division(self, view: FederationView, state: State) -> PatientClusters:
         return own_state(state, PatientState).clusters
@@ -247,13 +238,12 @@ class PatientClustering(Strategy):
         return patient_step(state, update)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        """Return which row of ``state.models`` each hospital uses for the patients of each cluster. The only key is
-        ``cluster``, with an array ``[N, G]`` for N hospitals and G clusters."""
+        """Return the row of ``state.models`` for the patients of each cluster, ``[N, G]``, under the name
+        ``cluster``."""
         hospitals, clusters = own_state(state, PatientState).rows.shape
         return {"cluster": np.tile(np.arange(1, 1 + clusters), (hospitals, 1))}
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Return the number of patient clusters with training rows, and the number of clusters that the server
-        formed."""
+        """Return the number of clusters with training rows, and the number that the server formed."""
         state = own_state(state, PatientState)
         return {"patient_clusters": state.clusters.count, "patient_clusters_found": state.formed}

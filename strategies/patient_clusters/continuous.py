@@ -1,7 +1,7 @@
 """The features that patients are clustered by: value columns, and usually only those that are not binary.
 
-All hospitals must agree on which columns are binary. Therefore every hospital sends one bit for each column: whether
-the column has more than two different values there. A column is continuous if it has more than two at some hospital.
+Every hospital sends one bit for each column: whether it has more than two different values there. A column is
+continuous if it has more than two at some hospital.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Features = Literal["continuous", "values"]
 
 @dataclass(frozen=True)
 class MoreThanTwoValues(Statistic):
-    """For each of D value columns, 1 if the hospital has recorded more than two different values and 0 otherwise,
+    """1 for each of D value columns with more than two different recorded values at a hospital, otherwise 0,
     ``[D]``."""
 
     shape: tuple[int]
@@ -34,10 +34,9 @@ class MoreThanTwoValues(Statistic):
 
 
 def clustered_columns(view: FederationView, features: Features) -> Ids:
-    """Return the indices of the d feature columns by which patients are clustered, ``[d]``. ``features`` is
-    ``continuous`` for the continuous columns, or ``values`` for all value columns.
+    """Return the indices of the d feature columns by which patients are clustered, ``[d]``.
 
-    Raises ``Unfit`` if continuous columns are requested and no column is continuous.
+    Raises ``Unfit`` if ``features`` is ``continuous`` and no column is continuous.
     """
     if features == "values":
         return np.arange(view.columns)
@@ -51,19 +50,18 @@ def clustered_columns(view: FederationView, features: Features) -> Ids:
 
 
 def filled(table: Floats, rows: int) -> Floats:
-    """Return ``table [k, d]`` with rows of NaN appended, so that it has ``rows`` rows."""
+    """Return ``table [k, d]`` with rows of NaN appended, ``[rows, d]``."""
     return np.vstack([table, np.full((rows - len(table), table.shape[1]), np.nan)])
 
 
 def defined(table: Floats) -> Floats:
-    """Return the rows of a table from :func:`filled` without the appended rows of NaN."""
+    """Return a table from :func:`filled` without the appended rows of NaN."""
     return table[~np.isnan(table[:, 0])]
 
 
 def chosen(X: NDArray[Any], columns: Ids) -> Floats:
-    """Return the given ``columns`` of the features ``X [n, F]``, as a float64 array ``[n, d]``.
+    """Return the given ``columns`` of the features ``X [n, F]`` in float64, ``[n, d]``.
 
-    Each row is contiguous in memory, for any number n of rows. Sums over a row therefore never depend on the other
-    rows.
+    Each row is contiguous in memory, so that sums over a row never depend on the other rows.
     """
     return np.ascontiguousarray(X[:, columns], dtype=np.float64)

@@ -1,8 +1,8 @@
 """The optional encoding of patients before they are clustered, by a function named in the configuration.
 
-An encoder is a function marked by :func:`raysim.patient_encoder`. It maps float64 values ``[n, d]`` to codes ``[n,
-e]``. The code of a row must not depend on other rows, and every machine with hospitals must be able to import the
-function. An encoder that needs training is trained beforehand, outside the run; its parameters do not count as traffic.
+An encoder is a function marked by :func:`raysim.patient_encoder`. It maps float64 values ``[n, d]`` to codes
+``[n, e]``. The code of a row must not depend on other rows, and every machine with hospitals must be able to import the
+function. An encoder is trained before the run; its parameters do not count as traffic.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from raysim.strategies.shared.encoders import MARK
 
 
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
-    """Return the given ``columns`` of patients' features ``X [n, F]``, as an array ``[n, d]``. If there is an
-    ``encoder``, return the patients' codes instead, an array ``[n, e]``.
+    """Return the given ``columns`` of ``X [n, F]``, ``[n, d]``, or the patients' codes by the ``encoder``, ``[n, e]``.
 
     Raises ``ValueError`` if the encoder does not return one row for each patient.
     """
@@ -38,15 +37,14 @@ def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
 
 
 def check_encoder(encoder: str | None) -> None:
-    """Raise ``ValueError`` if ``encoder`` is given and is not the import path of a function marked as an encoder."""
+    """Raise ``ValueError`` if ``encoder`` is not None or the import path of an encoder."""
     if encoder is not None:
         load_encoder(encoder)
 
 
 @lru_cache
 def load_encoder(path: str) -> Callable[[Floats], Any]:
-    """Return the encoder at an import path, ``package.module.function``. Raises ``ValueError`` if it does not exist or
-    is not marked as an encoder."""
+    """Return the encoder at an import path, ``package.module.function``. Raises ``ValueError`` if there is none."""
     try:
         encoder = by_path(path)
     except ValueError as error:

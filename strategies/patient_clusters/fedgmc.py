@@ -19,7 +19,7 @@ Choices where the paper is silent or contradicts itself:
 - A hospital with fewer than 4 rows, or whose rows are all alike, has one component.
 - Silhouettes use at most 2,000 rows (:mod:`raysim.strategies.shared.silhouette`).
 
-A mixture of few rows nearly reveals them: the mean of a single row is that row.
+A mixture of few rows nearly reveals them.
 
 In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` couple them as in CHiP-FL.
 Proximal terms have the weight 2 ``lam`` towards the cluster's model, and 2 ``mu`` towards the row-weighted mean of all
@@ -74,7 +74,7 @@ Virtual = Literal["per_component", "per_hospital", "proportional"]
 
 @dataclass(frozen=True)
 class FedGmc(PatientClustering):
-    """Clusters of patients by a Gaussian mixture of hospitals' mixtures (FedGMC); the fields are its settings."""
+    """Clusters of patients by a Gaussian mixture of hospitals' mixtures (FedGMC)."""
 
     title: ClassVar[str] = "FedGMC"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's mixture of its patients")
@@ -109,8 +109,6 @@ class FedGmc(PatientClustering):
         return patient_step(state, update, self.alpha)
 
     def _patients(self, view: FederationView, mixtures: list[Mixture]) -> Floats:
-        """Sample n virtual patients with d features from the hospitals' mixtures, ``[n, d]``, in the order of
-        hospitals."""
         if self.virtual == "proportional":
             rows = [n * m.weights for n, m in zip(view.sizes[view.trainable], mixtures, strict=True)]
             counts_of_all = shared_out(self.samples * sum(len(m.weights) for m in mixtures), np.concatenate(rows))

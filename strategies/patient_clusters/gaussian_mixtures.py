@@ -21,7 +21,7 @@ from raysim.strategies.shared.silhouette import best_labels
 REGULARISATION, STARTS, ITERATIONS = 1e-6, 5, 100
 
 LOCAL = (2, 3, 4)
-"""The numbers of components that a hospital tries for its mixture; it chooses the one with the largest silhouette."""
+"""The numbers of components that a hospital tries for its mixture."""
 
 LEAST = 4
 """A hospital with fewer rows than this uses a mixture with one component."""
@@ -39,14 +39,14 @@ class Mixture:
     """The covariance matrices of the components, ``[k, d, d]``."""
 
     def packed(self) -> Floats:
-        """Return a table with one row for each of k components, ``[k, 1 + d + d (d + 1) / 2]``: the weight, the mean,
-        and the lower triangle of the covariance."""
+        """Return each component's weight, mean, and lower triangle of the covariance,
+        ``[k, 1 + d + d (d + 1) / 2]``."""
         lower = np.tril_indices(self.means.shape[1])
         return np.column_stack([self.weights, self.means, self.covariances[:, *lower]])
 
     @staticmethod
     def unpacked(table: Floats, d: int) -> Mixture:
-        """Return the mixture over ``d`` features that :meth:`packed` turned into ``table``."""
+        """Return the mixture over ``d`` features from a :meth:`packed` table."""
         lower = np.tril_indices(d)
         covariances = np.empty((len(table), d, d))
         covariances[:, *lower] = table[:, 1 + d :]
@@ -54,19 +54,16 @@ class Mixture:
         return Mixture(table[:, 0], table[:, 1 : 1 + d], covariances)
 
     def sample(self, component: int, count: int, rng: np.random.Generator) -> Floats:
-        """Sample ``count`` points from one component, ``[count, d]``, as ``mu + chol(Sigma) z`` with z standard
-        normal."""
+        """Sample ``count`` points from one component, ``[count, d]``."""
         z = rng.normal(size=(count, self.means.shape[1]))
         return np.asarray(self.means[component] + z @ np.linalg.cholesky(self.covariances[component]).T)
 
 
 @dataclass(frozen=True)
 class LocalMixture(Statistic):
-    """The Gaussian mixture of a hospital's own patients, in the received ``columns [d]``. It is a table with one row
-    for each of up to 4 components.
+    """The Gaussian mixture of a hospital's own patients in the received ``columns [d]``; see :meth:`Mixture.packed`.
 
-    A row has a component's weight, mean, and the lower triangle of its covariance: ``1 + d + d (d + 1) / 2`` scalars.
-    If there are fewer than 4 components, the remaining rows are NaN.
+    The table has 4 rows; those after the last component are NaN.
     """
 
     features: int
@@ -84,12 +81,10 @@ class LocalMixture(Statistic):
 
 
 def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator) -> Mixture:
-    """Fit one mixture to ``rows [n, d]`` for each number of components in ``numbers``. Return the mixture with the
-    largest silhouette; among equal ones, that with the fewest components.
+    """Fit mixtures with ``numbers`` of components to ``rows [n, d]``, and return the one with the largest silhouette.
 
-    For the silhouette, each row belongs to its most likely component. The number of components is at most the number of
-    distinct rows. If no mixture can be fitted, or all rows are alike, the result has one component with a diagonal
-    covariance.
+    For the silhouette, each row belongs to its most likely component. If no mixture can be fitted, or all rows are
+    alike, the result has one component with a diagonal covariance.
     """
     seed, distinct, fits = int(rng.integers(2**31)), len(np.unique(rows, axis=0)), []
     if distinct > 1:
@@ -102,8 +97,8 @@ def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator)
 
 
 def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | None:
-    """Fit a Gaussian mixture of ``rows [n, d]``. Return it with each row's most likely component, ``[n]``, or None if
-    the fit fails."""
+    """Return a mixture fitted to ``rows [n, d]`` and each row's most likely component, ``[n]``; None if the fit
+    fails."""
     from sklearn.exceptions import ConvergenceWarning  # a second to import, and only few strategies need it
     from sklearn.mixture import GaussianMixture
 
@@ -130,7 +125,6 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
 
 
 def one_component(rows: Floats) -> Mixture:
-    """Return a mixture of one component, with the means and the population variances of ``rows [n, d]``, and no
-    covariances between features."""
+    """Return one component with the means and population variances of ``rows [n, d]``, without covariances."""
     covariance = np.diag(rows.var(axis=0) + REGULARISATION)
     return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])

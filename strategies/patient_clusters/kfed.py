@@ -11,8 +11,8 @@ D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Cl
    sent none, the patient belongs to the nearest of the K centres.
 
 Choices: K is the number from 3 to 8 for which the server's clustering has the largest mean silhouette. If K < k', the
-server starts from the first centre of the hospital in step 2 and adds the farthest of this hospital's other centres. If
-no hospital sent k' centres, the server starts with the hospital that sent the most.
+server starts from the first centre of the hospital in step 2. If no hospital sent k' centres, the server starts with
+the hospital that sent the most.
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
@@ -59,9 +59,8 @@ ITERATIONS = 300
 
 @dataclass(frozen=True)
 class LocalCentres(Statistic):
-    """At most k' cluster centres of a hospital's patients, in the received ``columns [d]``. The array is ``[k', d]``.
-
-    If there are fewer centres, the remaining rows are NaN.
+    """Up to k' cluster centres of a hospital's patients in the received ``columns [d]``, ``[k', d]``; other rows are
+    NaN.
     """
 
     shape: tuple[int, int]
@@ -75,7 +74,7 @@ class LocalCentres(Statistic):
 
 @dataclass(frozen=True)
 class KFed(PatientClustering):
-    """Clusters of patients from hospitals' own centres (k-FED); the fields are its settings."""
+    """Clusters of patients from hospitals' own centres (k-FED)."""
 
     title: ClassVar[str] = "k-FED"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's own cluster centres")
@@ -106,13 +105,12 @@ class KFed(PatientClustering):
 
 
 def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floats:
-    """Cluster ``rows [n, d]`` into at most k' = ``clusters`` clusters, and return the centres, ``[k', d]`` (Algorithm
-    1, after Awasthi and Sheffet).
+    """Return the centres of at most k' = ``clusters`` clusters of ``rows [n, d]`` (Algorithm 1, after Awasthi and
+    Sheffet).
 
     K-means++ chooses k' seeds after a projection of the rows on their first k' right singular vectors. ``S_r`` are the
     rows that are at least three times nearer to seed r than to any other seed. Lloyd's iterations start, without
-    projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty. With at most k' different
-    rows, the result is these rows.
+    projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty.
     """
     if len(rows) <= clusters:
         return rows
@@ -144,8 +142,8 @@ def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Float
 
 
 def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
-    """Return ``count`` points: those of ``start [s, d]``, and further ones of ``points``. Each further point is the one
-    that is farthest from all points chosen before it."""
+    """Return ``count`` points: those of ``start [s, d]``, and repeatedly the one of ``points`` farthest from all chosen
+    points."""
     centres = list(start)
     while len(centres) < count:
         distances = np.linalg.norm(points[:, None, :] - np.stack(centres), axis=2).min(axis=1)
@@ -154,8 +152,10 @@ def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
 
 
 def lloyd(rows: Floats, start: Floats) -> tuple[Ids, Floats]:
-    """Run Lloyd's iterations of k-means over ``rows [n, d]`` from the centres ``start [k, d]``. Return each row's
-    cluster ``[n]`` and the final centres ``[k, d]``."""
+    """Run Lloyd's k-means over ``rows [n, d]`` from the centres ``start [k, d]``.
+
+    Return each row's cluster ``[n]`` and the centres ``[k, d]``.
+    """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 

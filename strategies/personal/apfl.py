@@ -4,9 +4,9 @@ Y. Deng, M. M. Kamani, M. Mahdavi: *Adaptive Personalized Federated Learning*, a
 
 A hospital has the received global model ``w``, its own model ``v``, and the mixture ``m = alpha v + (1 - alpha) w``,
 with which it predicts. On each batch it computes ``w -= rate grad(w)``, ``v -= rate alpha grad(m)`` and
-``alpha -= rate grad(m) . (v - w)``. All three updates use the values from before the batch. ``alpha`` is clipped to
-[0, 1]. ``w`` is averaged as in federated averaging; ``v`` and ``alpha`` stay at the hospital. PFLlib, a well-known
-library, differs: it moves ``v`` by the gradient at ``v``, and replaces ``v`` by the mixture after each round.
+``alpha -= rate grad(m) . (v - w)``. All three updates use the values from before the batch. ``alpha`` is clipped to [0,
+1]. ``w`` is averaged as in federated averaging; ``v`` and ``alpha`` stay at the hospital. The library PFLlib differs:
+it moves ``v`` by the gradient at ``v``, and replaces ``v`` by the mixture after each round.
 
 Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
 back P numbers and its number of training rows. Each batch needs two gradients.

@@ -4,11 +4,10 @@ T. Li, S. Hu, A. Beirami, V. Smith: *Ditto: Fair and Robust Federated Learning T
 Algorithm 1; details follow the authors' code.
 
 A participant first trains the global model ``w`` as in federated averaging. Then, on other batches, it trains its own
-model ``v`` with the loss ``L_i(v) + lam/2 |v - w^t|^2``. ``L_i`` is its training loss, and ``w^t`` the model that it
-received. ``v`` starts at the common initial model and stays at its hospital. ``w`` equals the model of federated
-averaging for any ``lam``.
+model ``v`` with the loss ``L_i(v) + lam/2 |v - w^t|^2``. ``L_i`` is the training loss, and ``w^t`` the received model.
+``v`` starts at the common initial model and stays at the hospital.
 
-Our choice: hospitals without training rows, which cannot train a model of their own, use ``w``.
+Our choice: hospitals without training rows use ``w``.
 
 Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
 back P numbers and its number of training rows.
@@ -69,10 +68,7 @@ class Ditto(Weighted):
         return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        """Return the weights of the server's two models in the starting point of each hospital's own model, ``[N, 2]``.
-
-        The row of each of the N hospitals is (0, 1): the own model starts from the common initial model.
-        """
+        """Return ``[N, 2]``: the weights of the server's two models in the initial own model of each of N hospitals."""
         return np.tile([0.0, 1.0], (len(view.sizes), 1))
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:

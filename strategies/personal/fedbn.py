@@ -3,8 +3,8 @@
 X. Li, M. Jiang, X. Zhang, M. Kamp, Q. Dou: *FedBN: Federated Learning on Non-IID Features via Local Batch
 Normalization*, ICLR 2021, Algorithm 1.
 
-Each hospital has its own scale, shift and running statistics in every batch-normalisation layer. At a hospital that
-never took part, these have their initial values. A model without batch normalisation is refused.
+Each hospital has its own scale, shift and running statistics in every batch-normalisation layer. A model without batch
+normalisation is refused.
 
 Traffic of a round: the server sends each participant the P_b parameters outside batch normalisation. Each participant
 sends back P_b numbers and its number of training rows.
@@ -21,7 +21,7 @@ from raysim.strategies.base import FederationView, Ids, Mask, State, Training
 from raysim.strategies.shared.weights import Weighted
 
 RUNNING = "running_mean"
-"""The last part of the name of a tensor that only batch-norm layers with running statistics have."""
+"""The last part of the name of a tensor by which batch-normalisation layers are recognised."""
 
 
 @dataclass(frozen=True)

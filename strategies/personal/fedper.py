@@ -4,9 +4,8 @@ M. G. Arivazhagan, V. Aggarwal, A. K. Singh, S. Choudhary: *Federated Learning w
 arXiv:1912.00818, 2019, Algorithms 1 and 2.
 
 A participant receives the body (the lower layers) and trains it together with its own head (the last layer). The server
-averages the bodies. A head never leaves its hospital. A head that was never trained has its initial values, unless
-``final_head_epochs`` lets every hospital fit its head to the body of the last round. If the head is empty, the method
-is federated averaging. If the body is empty, it is local training.
+averages the bodies. A head never leaves its hospital. With ``final_head_epochs``, every hospital fits its head to the
+body of the last round, also hospitals that never took part.
 
 Traffic of a round: the server sends the P_b parameters of the body to each participant. Each participant sends back P_b
 numbers and its number of training rows. The body is also sent to every hospital before ``final_head_epochs``.

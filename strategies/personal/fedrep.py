@@ -4,11 +4,9 @@ L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai: *Exploiting Shared Represent
 Learning*, ICML 2021, Algorithm 1.
 
 A participant receives the body (the representation), trains its own head for ``head_epochs`` with the body frozen, and
-then trains the body with that head frozen. The server averages the bodies, weighted by training rows, or uniformly as
-in the paper. A head never leaves its hospital. A head that was never trained has its initial values, unless
-``final_head_epochs`` lets every hospital fit its head to the body of the last round. If the head is empty, the method
-is federated averaging. If the body is empty, it is local training. With ``head_epochs: 0`` all heads have their initial
-values during the rounds.
+then trains the body with the head frozen. The server averages the bodies, weighted by training rows, or uniformly as in
+the paper. A head never leaves its hospital. With ``final_head_epochs``, every hospital fits its head to the body of the
+last round, also hospitals that never took part.
 
 Traffic of a round: the server sends the P_b parameters of the body to each participant. Each participant sends back P_b
 numbers and its number of training rows. The body is also sent to every hospital before ``final_head_epochs``.
@@ -29,8 +27,7 @@ from raysim.strategies.shared.weights import Weighted
 class FedRep(SharedBody, Weighted):
     """A shared representation with a head for each hospital (FedRep); weights as in FedAvg.
 
-    ``training.local_epochs`` is the number of epochs in which a participant trains the body in a round. By default, it
-    trains the head for as many epochs.
+    ``training.local_epochs`` is the number of epochs of the body in a round.
     """
 
     head: tuple[str, ...] | None = None

@@ -1,15 +1,14 @@
 """A global model by federated averaging, and then a fine-tuned model for every hospital.
 
-CHiP-FL (Zhou), Table 2, has the baseline "Personalization (mu = 0.01)" but does not define it. Two readings are
-possible. The setting ``mu: 0.01`` gives FedProx followed by fine-tuning for one epoch at the learning rate .03.
-``prox: 0.01`` gives federated averaging followed by fine-tuning with a proximal term.
+CHiP-FL (Zhou), Table 2, has the baseline "Personalization (mu = 0.01)" but does not define it. It may mean FedProx
+followed by fine-tuning (``mu: 0.01``), or federated averaging followed by fine-tuning with a proximal term
+(``prox: 0.01``).
 
 Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
 back P numbers and its number of training rows. The P parameters that every hospital receives before fine-tuning are not
-counted as traffic.
+counted.
 
-With boosted trees, the common trees are grown from histograms that are summed over hospitals. Each hospital then adds
-trees that it grows on its own rows.
+With boosted trees, each hospital adds trees that it grows on its own rows to the common trees.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from raysim.strategies.trees.federated import FederatedTrees
 class PersonalTrees(FederatedTrees):
     """Common boosted trees, to which each hospital adds ``model.own_trees`` trees of its own after the last round.
 
-    With ``training.stop``, a hospital with enough validation rows (:func:`raysim.trees.boosting.enough`) decides by the
-    loss on these rows how many trees it adds.
+    With ``training.stop``, a hospital with enough validation rows decides by the loss on these rows how many trees it
+    adds.
     """
 
     title: ClassVar[str] = "Fine-tuning"

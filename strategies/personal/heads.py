@@ -1,7 +1,7 @@
 """A model in two parts: the body that hospitals share, and the head that each hospital trains and stores alone.
 
 A layer consists of the tensors whose names differ only after the last dot: ``layers.2.weight`` and ``layers.2.bias``
-form the layer ``layers.2``. FedPer and FedRep use this module. ``P`` is the number of parameters of a model.
+form the layer ``layers.2``.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class SharedBody(Strategy):
     """A strategy in which each hospital has its own ``head`` (see :func:`head_mask`), and hospitals share the other
     parameters (the body).
 
-    After the last round, every hospital trains its head for ``final_head_epochs`` epochs with the body frozen. When the
-    head is trained alone, it uses ``head_optimizer`` and ``head_learning_rate``, or the settings in ``training`` if
-    they are None.
+    After the last round, every hospital trains its head for ``final_head_epochs`` epochs with the body frozen.
+    ``head_optimizer`` and ``head_learning_rate`` apply when the head is trained alone; None means the settings in
+    ``training``.
     """
 
     head: tuple[str, ...] | None
@@ -76,7 +76,7 @@ class SharedBody(Strategy):
 
 
 def layers(parameters: Mapping[str, slice]) -> dict[str, list[str]]:
-    """Return, for each layer of a model, the names of its tensors, in the model's order."""
+    """Return the names of the tensors of each layer, in the model's order."""
     tensors: dict[str, list[str]] = {}
     for name in parameters:
         tensors.setdefault(name.rpartition(".")[0], []).append(name)
@@ -86,8 +86,8 @@ def layers(parameters: Mapping[str, slice]) -> dict[str, list[str]]:
 def head_mask(view: FederationView, head: Sequence[str] | None) -> Mask:
     """Return a mask ``[P]`` of the model's P parameters that belong to the head.
 
-    ``head`` has the names of tensors or layers; None means the last layer with trained parameters. If the model has
-    only one layer, None means its last tensor, which in a linear model is the bias.
+    ``head`` has the names of tensors or layers; None means the last layer with trained parameters, or the last tensor
+    of a model with only one layer.
     """
     parameters = view.parameters
     if head is None:

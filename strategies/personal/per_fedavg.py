@@ -5,8 +5,8 @@ Meta-Learning Approach*, NeurIPS 2020, Algorithm 1, first-order approximation.
 
 A participant updates the model by ``w -= rate * grad(w - alpha grad(w; k); k')``, where ``k`` and ``k'`` are two
 batches of its rows, sampled with different random streams. After the last round every hospital takes one gradient step
-on all its training rows, with the step size ``alpha``, and uses the result. With ``alpha: 0`` the method is federated
-averaging. PFLlib, a well-known library, continues from the adapted parameters instead of from ``w``.
+on all its training rows, with the step size ``alpha``, and uses the result. The library PFLlib continues from the
+adapted parameters instead of from ``w``.
 
 Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
 back P numbers and its number of training rows. Each update needs two gradients.
@@ -33,7 +33,7 @@ from raysim.strategies.shared.program_average import DeltaTraining, ProgramAvera
 
 @dataclass(frozen=True)
 class MetaTraining(DeltaTraining):
-    """Local training of the common model. Gradients are computed after one step of adaptation to the hospital."""
+    """Local training of the common model with gradients after one step of adaptation to the hospital."""
 
     alpha: float
     name: str = "per_fedavg"

@@ -6,11 +6,10 @@ C. T. Dinh, N. H. Tran, T. D. Nguyen: *Personalized Federated Learning with More
 A participant receives the global model ``w`` and trains a copy of it, ``w_i``. For each batch it takes ``steps`` steps
 ``theta -= rate (grad(theta) + lam (theta - w_i))``, starting at ``theta = w_i``. Then it moves ``w_i`` towards
 ``theta``, by the fraction ``approach`` (eta times lam) of their difference. The server adds ``beta`` times the mean of
-``w_i - w`` to ``w``. The last ``theta`` is the hospital's own model and stays there. With one batch, one step and
-``approach: 1``, the global model equals that of federated averaging with uniform weights.
+``w_i - w`` to ``w``. The last ``theta`` is the hospital's own model and stays there.
 
-The paper uses ``lam`` 15, with far smaller learning rates than are usual here. PFLlib, a well-known library, adds .001
-theta to the gradient, and starts each batch from the theta of the batch before.
+The paper uses ``lam`` 15, with far smaller learning rates than are usual here. The library PFLlib adds 0.001 theta to
+the gradient, and starts each batch from the theta of the batch before.
 
 Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
 back P numbers and its number of training rows. Each batch needs ``steps`` gradients.
@@ -45,10 +44,7 @@ from raysim.strategies.shared.program_average import OF_HOSPITALS, DeltaTraining
 
 @dataclass(frozen=True)
 class EnvelopeTraining(DeltaTraining):
-    """Local training of a hospital's own model, with a proximal term towards its copy of the global model.
-
-    The copy moves towards the own model after each batch.
-    """
+    """Local training of a hospital's own model, with a proximal term towards a copy of the global model."""
 
     lam: float
     steps: int

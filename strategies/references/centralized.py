@@ -1,10 +1,8 @@
-"""Training on all rows in one place: a reference without the privacy of federating. It is not an upper bound: other
-methods can be better.
+"""Training on all rows in one place: a reference without the privacy of federating.
 
 The model trains on the pooled training rows of all hospitals, for as many epochs as a hospital that takes part in every
-round of a federated strategy. Rows are shuffled in every epoch, and the optimiser's state is not reset between rounds.
-With ``solve: true`` a regression is not trained by gradient steps, but solved to convergence by the strategy
-``newton``. Traffic: every hospital sends its training rows once.
+round of a federated strategy. The optimiser's state is not reset between rounds. With ``solve: true`` a regression is
+solved to convergence by the strategy ``newton``. Traffic: every hospital sends its training rows once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Training at every hospital alone: the reference that federating has to beat.
 
-Each hospital trains on its own rows and uses its own model. The number of epochs and the random streams are those of a
-hospital that takes part in every round of a federated strategy. The optimiser's state is not reset between rounds,
-because nothing interrupts training. With ``solve: true`` each hospital fits a regression to convergence in the first
-round, without gradient steps. The hospital's ridge penalty is 1, 10 or 100, whichever has the smallest leave-one-out
-loss on its own rows. If all rows of a hospital have the same class, its model predicts the shares of the classes, with
-half a row added to each class. There is no traffic.
+Each hospital trains for as many epochs as if it took part in every round of a federated strategy. The optimiser's state
+is not reset between rounds. With ``solve: true`` each hospital fits a regression to convergence in the first round. The
+ridge penalty is 1, 10 or 100, whichever has the smallest leave-one-out loss on the hospital's rows. If all these rows
+have the same class, the model predicts the shares of the classes, with half a row added to each class. There is no
+traffic.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ from raysim.strategies.regressions.sums_program import check_linear, design, fam
 from raysim.strategies.trees.whole import LocalTrees
 
 RIDGES = (1.0, 10.0, 100.0)
-"""The weights of the ridge penalty among which a hospital chooses, for standardised features."""
+"""The ridge penalties among which a hospital chooses, for standardised features."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalState(State):
-    """The state of local training. ``solved`` is true once every hospital has fitted its regression to convergence."""
+    """The state of local training. ``solved``: whether every hospital has fitted its regression to convergence."""
 
     solved: bool = False
 
 
 @dataclass(frozen=True)
 class OwnRegression(Program):
-    """A program that fits a regression to one hospital's rows. The coefficients stay at the hospital."""
+    """A program that fits a hospital's own regression."""
 
     family: str
     p: int

@@ -2,15 +2,14 @@
 
 P. Patil, G. Parmigiani: *Training replicable predictors in multiple studies*, PNAS 2018 (stacked weights).
 
-The method takes one round. The mean of the log-odds of logistic models equals the log-odds of one model with the mean
-coefficients. The ensemble can therefore be stored and used as one model; a mean of probabilities could not. The weights
-of hospitals' models are proportional to rows, equal, or ``stacked``. For ``stacked``, each hospital predicts
-probabilities for its rows with the models of all hospitals, and sets those of its own model to 0. Non-negative least
-squares regresses the outcome on these probabilities; the coefficients, scaled to sum to 1, are the weights. Hospitals
-whose regression cannot be fitted are left out.
+The method takes one round. The mean of the log-odds of logistic models is the log-odds of one model with the mean
+coefficients. The weights of hospitals' models are proportional to rows, equal, or ``stacked``. For ``stacked``, each
+hospital predicts probabilities for its rows with the models of all hospitals, and sets those of its own model to 0.
+Non-negative least squares regresses the outcome on these probabilities; the coefficients, scaled to sum to 1, are the
+weights. Hospitals whose regression cannot be fitted are left out.
 
-With ``stacked`` and H models, a hospital sends, for each pair of models, the product of their predictions, summed over
-its rows. To hide single rows, only hospitals with at least ``max(5 H, 30)`` rows send such sums.
+With ``stacked`` and H models, only hospitals with at least ``max(5 H, 30)`` rows send sums of predictions, so that
+single rows stay hidden.
 
 Traffic, once: each hospital sends p + 1 float64 numbers for p coefficients. With ``stacked``, each hospital with enough
 rows also receives the H models and sends ``H (H + 3) / 2`` float64 numbers.
@@ -51,7 +50,7 @@ from raysim.strategies.regressions.sums_program import as_theta, check_linear, d
 class EnsembleState(State):
     """The state of an ensemble.
 
-    ``members [N]`` has the weights of the hospitals' models in the ensemble; it is None before the first round.
+    ``members [N]`` has the weights of the N hospitals' models; it is None before the first round.
     """
 
     members: Floats | None = None
@@ -61,8 +60,7 @@ class EnsembleState(State):
 class Predictions(Program):
     """Sums over a hospital's rows from which the server computes the ``stacked`` weights.
 
-    For each pair of models, the product of the predicted probabilities is summed; for each model, the probability times
-    the outcome. The hospital's own model counts as predicting 0.
+    The products of the predictions of each pair of models are summed, and of each model's predictions with the outcome.
     """
 
     models: int
@@ -82,7 +80,6 @@ class Predictions(Program):
 
 
 def _readable(view: FederationView, models: int) -> Ids:
-    """Return the hospitals with enough rows to send sums about the predictions of ``models`` models."""
     return view.trainable[view.sizes[view.trainable] >= rows_needed(models)]
 
 

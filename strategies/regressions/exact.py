@@ -23,21 +23,17 @@ from raysim.strategies.base import (
 )
 
 ROWS_A_COLUMN, LEAST_ROWS = 5, 30
-"""The smallest number of rows per column, and in total, with which the sums of a single hospital may be sent to the
-server. From a few Hessians and gradients of fewer rows, the rows could be reconstructed."""
+"""The smallest number of rows per column, and in total, with which a hospital may send its own sums to the server.
+From sums of fewer rows, the rows could be reconstructed."""
 
 
 def rows_needed(columns: int) -> int:
-    """Return how many rows a hospital needs before it may send sums of products of ``columns`` columns.
-
-    With fewer rows, the server could reconstruct them from the sums.
-    """
+    """Return how many rows a hospital needs before it may send sums of products of ``columns`` columns."""
     return max(ROWS_A_COLUMN * columns, LEAST_ROWS)
 
 
 class Lost(Exception):
-    """Raised when a hospital did not answer a call. The round ends with ``state``, and the next round repeats the
-    call."""
+    """Raised when a hospital did not answer a call; the round ends with ``state``."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -78,13 +74,13 @@ class Exact(Strategy):
             return lost.state
 
     def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:
-        """Run a round with hospitals ``ids``. If all hospitals must answer a call, it is sent with :func:`asked`."""
+        """Run a round with hospitals ``ids``. A call that all hospitals must answer is sent with :func:`asked`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class HiddenSums(Exact):
-    """A regression that the server fits to sums over all hospitals; it does not need the sums of a single hospital."""
+    """A regression that the server fits to sums over all hospitals."""
 
     sums: Literal["secure", "clear"] = "secure"
     """How the server receives the sums.

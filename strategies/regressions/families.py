@@ -1,8 +1,8 @@
 """Generalised linear models: a row's contribution to the log-likelihood and its derivatives, by family.
 
-Each family has its canonical link. A row with features ``x`` has the linear predictor ``eta = x beta`` and the mean
-``mu``. The gradient of its loss (the negative log-likelihood) is ``-(y - mu) x``, and the Hessian ``w x x'``. The
-weight ``w`` is the derivative of ``mu`` by ``eta``. Losses leave out constants that depend on ``y`` alone.
+With the canonical link, a row with features ``x`` has the linear predictor ``eta = x beta`` and the mean ``mu``. The
+gradient of its loss (the negative log-likelihood) is ``-(y - mu) x``, and the Hessian ``w x x'``, where ``w`` is the
+derivative of ``mu`` by ``eta``. Losses leave out constants that depend on ``y`` alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class Sums(NamedTuple):
     hessian: Floats
 
     def __add__(self, other: object) -> Sums:
-        """Add the sums of two sets of rows."""
         if not isinstance(other, Sums):
             return NotImplemented
         return Sums(
@@ -44,7 +43,7 @@ class Sums(NamedTuple):
 class Family:
     """A family of generalised linear models with its canonical link, such as logistic regression.
 
-    Its functions work elementwise on arrays of any shape.
+    The functions in its fields work elementwise on arrays of any shape.
     """
 
     name: str
@@ -53,15 +52,14 @@ class Family:
     loss: Callable[[Floats, Floats], Floats]
     """The negative log-likelihood of each row, from the linear predictor ``eta`` and the label ``y``."""
     weight: Callable[[Floats], Floats]
-    """The weight of each row in the Hessian, from the mean ``mu``: the derivative of ``mu`` by the linear predictor."""
+    """The weight of each row in the Hessian, from the mean ``mu``."""
     weight_slope: Callable[[Floats], Floats]
     """The derivative of the weight by the linear predictor, from the mean ``mu``."""
     own: Callable[[Floats], Floats]
-    """The log-likelihood of each row in a saturated fit (every row's ``mu`` is its label), from the label ``y``. Added
-    to the loss, it gives half the deviance."""
+    """The log-likelihood of each row if ``mu`` is its label ``y`` (saturated fit). Added to the loss, it gives half
+    the deviance."""
     alone: Callable[[float], float]
-    """The mean loss of a model without columns, whose ``mu`` is the mean label in every row; a function of this mean.
-    NaN for linear models, whose loss needs more than the mean."""
+    """The mean loss if ``mu`` is the mean label in every row, as a function of this mean. NaN for linear models."""
 
     def sums(
         self,
@@ -72,9 +70,7 @@ class Family:
         counts: Floats | float = 1.0,
         second: bool = True,
     ) -> Sums:
-        """Return the loss, the gradient and the Hessian at the coefficients ``beta [p]``, summed over rows.
-
-        ``X [n, p]`` has the n rows, and ``y [n]`` their outcomes.
+        """Return sums over rows ``X [n, p]`` with outcomes ``y [n]``, at the coefficients ``beta [p]``.
 
         ``offset [n]`` is added to the linear predictor, and ``counts [n]`` says how often each row counts. If
         ``second`` is false, the Hessian is empty.

@@ -3,11 +3,9 @@
 D. Firth: *Bias Reduction of Maximum Likelihood Estimates*, Biometrika 1993; G. Heinze, M. Schemper: *A Solution to the
 Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 
-The loss is the negative log-likelihood minus ``1/2 ln det I``. Its gradient needs one Cholesky factor of the
-information matrix ``I``. Its second derivatives take several times as long. They are therefore computed only if steps
-are slow: if the expected fall of the loss hardly shrinks from one step to the next. All other steps use the last second
-derivatives, or ``I`` if there are none yet, and correct them by L-BFGS. If columns are almost always 0, the loss may
-have several minima; the fit is the minimum that is reached from coefficients of 0.
+The loss is the negative log-likelihood minus ``1/2 ln det I``, with the information matrix ``I``. Second derivatives
+take long, and are computed only if the loss falls slowly. All other steps correct the last second derivatives, or
+``I``, by L-BFGS. The loss may have several minima; the fit is the minimum that is reached from coefficients of 0.
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ from raysim.strategies.regressions.lbfgs import Pairs, remembered, uphill
 from raysim.strategies.regressions.newton_steps import FIRTH_CALLS, FIRTH_STOP, ROSE, Fit, Status, independent
 
 PRODUCTS = 2500**2
-"""The largest number of products for which second derivatives are computed (50 MB); beyond it, L-BFGS approximates
-them. n rows with c pairs of columns need ``n min(n, c)`` products."""
+"""The largest ``n min(n, c)``, for n rows with c pairs of columns, for which second derivatives are computed (50 MB).
+"""
 SLOW = 0.1
 """Second derivatives are computed if the expected fall of the loss is more than this share of the previous step's."""
 REMEMBERED = 20
@@ -33,10 +31,7 @@ REMEMBERED = 20
 
 
 class Point(NamedTuple):
-    """Firth's loss at the coefficients ``beta [k]``, with the values from which its derivatives are computed.
-
-    It is computed for n rows of k columns.
-    """
+    """Firth's loss at the coefficients ``beta [k]`` for n rows of k columns, with the values for its derivatives."""
 
     beta: Floats
     loss: float
@@ -53,7 +48,7 @@ class Point(NamedTuple):
 
     @classmethod
     def at(cls, X: Floats, y: Floats, beta: Floats) -> Point | None:
-        """Compute the loss at coefficients ``beta``; None if the information matrix has no Cholesky factor there."""
+        """Compute the loss at ``beta [k]``; None if the information matrix has no Cholesky factor there."""
         eta = X @ beta
         mu = LOGISTIC.mean(eta)
         weight = LOGISTIC.weight(mu)
@@ -71,9 +66,9 @@ class Point(NamedTuple):
         computation.
 
         They are ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. ``mu`` are the predicted
-        probabilities, ``w`` the weights of rows, and ``a = 1 - 2 mu``. ``M`` is the hat matrix and ``hat`` its
-        diagonal. With ``M = Z Z'``, its elementwise squares ``M * M`` are ``K K'``, where a row of ``K`` has the
-        products of all pairs of entries in a row of ``Z``. These pairs are often fewer than the rows.
+        probabilities, ``w`` the weights of rows, and ``a = 1 - 2 mu``. ``M = Z Z'`` is the hat matrix and ``hat`` its
+        diagonal. ``M * M`` is ``K K'``, where a row of ``K`` has the products of all pairs of numbers in a row of
+        ``Z``.
         """
         first, second = np.triu_indices(X.shape[1])
         if len(X) * min(len(X), len(first)) > PRODUCTS:
@@ -93,8 +88,7 @@ class Point(NamedTuple):
 def firth_fit(X: Floats, y: Floats) -> Fit:
     """Fit a logistic regression with Firth's penalty to rows ``X [n, p]`` with outcomes ``y [n]``.
 
-    The fit starts from coefficients of 0. Columns that are constant at 0, or linear combinations of earlier columns,
-    are left out: their coefficients are 0.
+    Columns that are constant at 0, or linear combinations of earlier columns, get the coefficient 0.
     """
     keep = independent(X.T @ X)
     varying = X if keep.all() else X[:, keep]
@@ -134,9 +128,8 @@ def firth_fit(X: Floats, y: Floats) -> Fit:
 def _step(point: Point, pairs: Pairs, bent: Floats | None) -> Floats:
     """Return the next step of the k coefficients from ``point``, by L-BFGS with the earlier steps in ``pairs``.
 
-    ``bent [k, k]`` is the Cholesky factor of the curvature; if it is None, the information at ``point`` is used. The
-    information ignores how the hat values change with the coefficients. Its steps would be too long, and are divided by
-    ``1 + k / n`` for n rows.
+    ``bent [k, k]`` is the Cholesky factor of the curvature; if it is None, the information at ``point`` is used. Steps
+    by the information would be too long, and are divided by ``1 + k / n`` for n rows.
     """
     n, k = point.scaled.shape
 

@@ -1,8 +1,7 @@
 """Regressions with an intercept for each hospital and common slopes.
 
-A hospital's own intercept is never sent. Before the hospital sends sums of derivatives, it eliminates the intercept
-from them, by the Schur complement of Newton's linear system. Random intercepts are fitted with Laplace's approximation
-(Breslow and Clayton 1993).
+A hospital's own intercept is never sent: the hospital eliminates it from sums of derivatives, by the Schur complement
+of Newton's linear system. Random intercepts are fitted with Laplace's approximation (Breslow and Clayton 1993).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from raysim.strategies.regressions.families import Family
 
 
 class Eliminated(NamedTuple):
-    """A hospital's sums for the q common slopes, with its own intercept eliminated. They are added over hospitals.
+    """A hospital's sums for the q common slopes, with its own intercept eliminated.
 
     ``g`` is the gradient of the log-likelihood, and ``H`` the Hessian of the loss, over the hospital's rows. Index a is
     the intercept, and b the slopes.
@@ -48,7 +47,7 @@ class Own(NamedTuple):
 
 
 def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: Floats) -> tuple[Eliminated, Own]:
-    """Return a hospital's sums with its intercept eliminated, and the values by which it later updates the intercept.
+    """Return a hospital's sums without its intercept, and the values by which the hospital updates this intercept.
 
     They are computed at ``intercept`` and the common ``slopes [q]``, from rows ``X [n, q]`` and ``y [n]``.
     """
@@ -69,7 +68,7 @@ def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: F
 class Laplace(NamedTuple):
     """A hospital's contribution to the marginal log-likelihood of random intercepts, by Laplace's approximation.
 
-    - ``value``: the approximate marginal log-likelihood, from the joint log-likelihood and its curvature at ``mode``.
+    - ``value``: the approximate marginal log-likelihood.
     - ``gradient [p + 1]``: the derivatives of ``value`` by the coefficients and by the logarithm of the intercepts'
       standard deviation.
     - ``mode``: the mode of the hospital's intercept, which stays at the hospital.
@@ -81,10 +80,10 @@ class Laplace(NamedTuple):
 
 
 def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, start: float = 0.0) -> Laplace:
-    """Return a hospital's contribution to the marginal log-likelihood of random intercepts, by Laplace's approximation.
+    """Return a hospital's contribution to the marginal log-likelihood of random intercepts.
 
     ``X [n, p]`` has a column of ones for the common intercept, and ``beta [p]`` are the common coefficients. ``log_sd``
-    is the logarithm of the intercepts' standard deviation, and ``start`` the starting point of the search for the mode.
+    is the logarithm of the intercepts' standard deviation.
     """
     precision = np.exp(-2.0 * log_sd)
     eta = X @ beta
@@ -103,7 +102,7 @@ def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, s
 def _mode(family: Family, eta: Floats, y: Floats, precision: float, start: float) -> float:
     """Return the mode of a hospital's random intercept, by Newton's method from ``start``.
 
-    ``precision`` is the inverse variance of the intercepts. A step is halved if the penalised loss would rise.
+    ``precision`` is the inverse variance of the intercepts.
     """
     u, loss = start, np.inf
     step = 0.0

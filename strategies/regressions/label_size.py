@@ -1,7 +1,7 @@
 """The magnitude of a federation's labels, so that a fit does not depend on the labels' unit.
 
-Hospitals send sums as whole multiples of a grid step, up to a limit. Labels are therefore multiplied by a power of two
-before the fit, so that the largest label is below 1. This scales the fit without rounding errors.
+Secure sums consist of whole multiples of a step, up to a limit. Labels are therefore multiplied by a power of two
+before the fit, so that the largest label is below 1.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from raysim.strategies.base import Answers, Call, Context, FederationView, Ids, 
 from raysim.strategies.regressions.exact import asked
 
 EXPONENTS = 256
-"""The number of binary exponents that a hospital can send: -128 to 127. An exponent beyond these is sent as the nearest
-of them."""
+"""The number of binary exponents that a hospital can send: -128 to 127."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ class ScaledState(State):
     """The state of a regression for which labels are multiplied by ``scale``."""
 
     scale: float | None = None
-    """The factor by which labels are multiplied in the fit. None if the label has classes, and before the first
-    round."""
+    """The factor of labels; None if the label has classes, and before the first round."""
 
 
 S = TypeVar("S", bound=ScaledState)
@@ -52,7 +50,7 @@ S = TypeVar("S", bound=ScaledState)
 def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answers, S]:
     """Return a copy of the state ``own`` with the factor ``scale``, by which the fit multiplies labels.
 
-    For a numeric label, hospitals ``ids`` send the magnitude of their labels once. A label with classes has no factor.
+    Hospitals ``ids`` send the magnitude of numeric labels once. A label with classes has no factor.
     """
     if own.scale is not None or view.classes:
         return own

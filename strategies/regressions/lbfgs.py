@@ -10,7 +10,7 @@ from collections.abc import Callable
 from raysim.strategies.base import Floats
 
 ARMIJO = 1e-4
-"""An accepted step improves the function by at least this share of the improvement that the gradient predicts."""
+"""A step must improve the function by at least this share of the improvement that the gradient predicts."""
 
 Pairs = tuple[tuple[Floats, Floats], ...]
 """Earlier steps ``[p]``, each with the uphill gradient before the step minus the uphill gradient after it, ``[p]``."""
@@ -19,8 +19,8 @@ Pairs = tuple[tuple[Floats, Floats], ...]
 def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
     """Append a new pair to ``pairs``, and return the last ``most`` pairs.
 
-    The new pair is the step ``moved``, and ``fell``, by which the uphill gradient decreased along this step. It is left
-    out if the slope along the step did not decrease.
+    The new pair is the step ``moved``, and ``fell``, the decrease of the uphill gradient along it. It is left out if
+    the slope did not decrease.
     """
     return (*pairs, (moved, fell))[-most:] if float(moved @ fell) > 0 else pairs
 

@@ -17,10 +17,7 @@ from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, fitted
 
 
 class Shrunk(NamedTuple):
-    """The fits of a regression under each of R ridge penalties.
-
-    ``beta [R, p]`` has the coefficients, and ``loss [R]`` the mean leave-one-out losses.
-    """
+    """The fits under each of R ridge penalties: ``beta [R, p]`` and the mean leave-one-out losses ``loss [R]``."""
 
     beta: Floats
     loss: Floats
@@ -45,7 +42,7 @@ def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shr
 
 
 def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Floats | None:
-    """Fit the regression under all R ``ridges`` in joint Newton steps, and return the coefficients ``[R, p]``.
+    """Fit the regression under all R ``ridges`` together, and return the coefficients ``[R, p]``.
 
     Return None if a step would have to be halved, or if the steps do not converge.
     """
@@ -69,20 +66,13 @@ def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> 
 
 
 def _penalties(ridges: Sequence[float], X: Floats) -> Floats:
-    """Return the weights ``[R, p]`` of the p squared coefficients in each of R ridge penalties.
-
-    The weight of the intercept, the first column of ``X``, is 0.
-    """
+    """Return the weights ``[R, p]`` of the squared coefficients in each ridge penalty; 0 for the intercept."""
     penalties = np.repeat(np.asarray(ridges, dtype=np.float64)[:, None], X.shape[1], axis=1)
     penalties[:, 0] = 0.0
     return penalties
 
 
 def _curvature(X: Floats, weight: Floats, penalties: Floats) -> Floats:
-    """Return the second derivatives ``[R, p, p]`` of the loss with each of R ridge penalties.
-
-    ``weight [R, n]`` has the weight of each row in the Hessian of each fit.
-    """
     curvature: Floats = (X.T * weight[:, None, :]) @ X
     places = np.arange(X.shape[1])
     curvature[:, places, places] += penalties

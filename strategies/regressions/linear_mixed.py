@@ -5,9 +5,9 @@ Likelihood Approaches to Variance Component Estimation*, JASA 1977.
 
 Hospital i's intercept is the common intercept plus ``u_i ~ N(0, tau^2)``; residuals have the variance ``s^2``. For a
 given ``ratio = tau^2 / s^2`` the likelihood depends only on sums over hospitals. A hospital with n rows ``Z = [X, y]``
-of features and a label sends ``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and their derivatives by the ratio. Here ``k
-= ratio / (1 + n ratio)``; in the products ``Z'1`` and ``1'Z``, ``1`` is a vector of n ones. The server finds the ratio
-at which the derivative of the likelihood is 0. If the likelihood falls from ratio 0 on, the ratio is 0.
+of features and a label sends ``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and their derivatives by the ratio. Here
+``k = ratio / (1 + n ratio)``, and ``1`` is a vector of n ones. The server finds the ratio that maximises the
+likelihood.
 """
 
 from __future__ import annotations
@@ -26,27 +26,21 @@ from raysim.strategies.regressions.newton_steps import independent
 from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
 
 LARGEST = 1e9
-"""The largest ratio of the variance of intercepts to the variance of residuals that is tried. If the likelihood still
-rises, the search ends there, because residuals have almost no variance."""
+"""The largest ratio of the variance of intercepts to the variance of residuals that is tried."""
 
 
 class Mixed(NamedTuple):
-    """A hospital's sums at one ratio of variances, and their derivatives by the ratio. They are added over hospitals.
-
-    The ratio is the variance of intercepts divided by the variance of residuals.
-    """
+    """A hospital's sums at one ratio of the variances of intercepts and residuals, with derivatives by the ratio."""
 
     products: Floats
-    """The products ``Z'Z - k Z'1 1'Z``, ``[p + 1, p + 1]``. ``Z`` has the p columns and the label of the hospital's n
-    rows, and ``k = ratio / (1 + n ratio)``. In ``Z'1`` and ``1'Z``, ``1`` is a vector of n ones."""
+    """Sums of products of the p columns and the label, corrected for the random intercept, ``[p + 1, p + 1]``."""
     products_by_ratio: Floats
     determinant: float
-    """The logarithm ``ln(1 + n ratio)`` of a determinant in the likelihood, for a hospital with n rows."""
+    """The term ``ln(1 + n ratio)`` of the likelihood, for a hospital with n rows."""
     determinant_by_ratio: float
 
     def restricted(self, rows: int) -> Restricted:
-        """Return the restricted likelihood and the coefficients. The sums must be over all hospitals, with ``rows``
-        rows in total."""
+        """Return the restricted likelihood, from sums over all hospitals, with ``rows`` rows in total."""
         A, b, squares = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])
         keep = independent(A)
         beta = np.zeros(len(b))
@@ -85,8 +79,8 @@ class Restricted(NamedTuple):
 def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
     """Return a hospital's sums for the restricted likelihood, and their derivatives by ``ratio``.
 
-    They are computed from rows ``X [n, p]`` with outcomes ``y [n]``. ``ratio`` is the variance of intercepts divided by
-    the variance of residuals.
+    The rows are ``X [n, p]`` with outcomes ``y [n]``. ``ratio`` is the variance of intercepts divided by that of
+    residuals.
     """
     n, Z = len(y), np.column_stack([X, y])
     total, share = Z.sum(axis=0), 1.0 + n * ratio
@@ -95,8 +89,6 @@ def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
 
 
 class _Wanted(Exception):
-    """Raised when the search for the best ratio of variances reaches a ratio at which no derivative is known yet."""
-
     def __init__(self, ratio: float) -> None:
         super().__init__()
         self.ratio = ratio
@@ -105,8 +97,7 @@ class _Wanted(Exception):
 def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
     """Return the next ratio of variances to try, and whether it maximises the restricted likelihood.
 
-    ``tried`` has the ratios so far, each with the derivative of the likelihood. Each call repeats the search from its
-    beginning, up to the first ratio that is not in ``tried``.
+    ``tried`` has the ratios so far, with the derivatives of the likelihood.
     """
     known = dict(tried)
 
@@ -132,7 +123,7 @@ def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
 class MixedSums(Program):
     """A hospital's sums for the restricted likelihood at the received ratio of variances.
 
-    The hospital also computes its own intercept from the received coefficients, and stores it.
+    The hospital also computes and stores its own intercept.
     """
 
     p: int
@@ -170,20 +161,19 @@ class MixedSums(Program):
 
 @dataclass(frozen=True, eq=False)
 class MixedState(ScaledState):
-    """The state of fitting the mixed model. Row 0 of ``models`` has the coefficients at the ratio that was tried
-    last."""
+    """The state of the fit. Row 0 of ``models`` has the coefficients at the ratio that was tried last."""
 
     tried: tuple[tuple[float, float], ...] = ()
-    """The ratios of variances tried so far, each with the derivative of the restricted log-likelihood by the ratio."""
+    """The ratios tried so far, each with the derivative of the restricted log-likelihood."""
     fit: Restricted | None = None
     """The fit at the last ratio, to labels that are multiplied by ``scale``; None before the first round."""
     ended: bool = False
-    """Whether the best ratio of variances was found and hospitals have computed their intercepts."""
+    """Whether the best ratio was found and hospitals have computed their intercepts."""
 
     @property
     def facts(self) -> dict[str, float]:
-        """Return whether the fit converged, and the variances between and within hospitals, in the label's unit
-        squared."""
+        """Return whether the fit converged, and the variances between and within hospitals, in the label's squared
+        unit."""
         if self.fit is None or self.scale is None:
             return {}
         within = self.fit.variance / self.scale**2
@@ -195,10 +185,7 @@ class MixedState(ScaledState):
 
 
 def mixed_round(view: FederationView, own: MixedState, ids: Ids) -> Calls:
-    """Run a round, in which hospitals send their sums at the next ratio of variances.
-
-    If this ratio is the solution, hospitals are called again to compute their intercepts.
-    """
+    """Run a round, in which hospitals send their sums at the next ratio of variances."""
     if own.ended:
         return own
     own = yield from with_scale(view, own, ids)

@@ -35,9 +35,9 @@ class InformationSums(Program):
     """A hospital's own regression as sums that are added over hospitals.
 
     ``total [p, p]`` is the information matrix, and ``weighted [p]`` its product with the p coefficients.
-    ``univariate [5, p]`` has five numbers for each coefficient ``b`` with the weight ``w = 1/(v + spread)``: ``w``,
-    ``w b``, ``w b^2``, ``w^2``, and 1 if the hospital can estimate ``b``, otherwise 0. ``v`` is the variance of the
-    estimate, and ``spread [p]`` the received variance between hospitals.
+    ``univariate [5, p]`` has for each coefficient ``b``: ``w``, ``w b``, ``w b^2``, ``w^2``, and 1 if the hospital can
+    estimate ``b``, else 0. The weight is ``w = 1/(v + spread)``, where ``v`` is the variance of the estimate and
+    ``spread [p]`` the received variance between hospitals.
     """
 
     p: int
@@ -68,8 +68,7 @@ class InformationSums(Program):
 
 @dataclass(frozen=True)
 class Coefficients(Program):
-    """The coefficients of a hospital's own regression, and whether it could be fitted. They are not added over
-    hospitals."""
+    """The coefficients of a hospital's own regression, and whether it could be fitted."""
 
     p: int
     how: LocalFit

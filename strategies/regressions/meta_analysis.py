@@ -6,10 +6,9 @@ N. Laird: *Meta-Analysis in Clinical Trials*, Controlled Clinical Trials 1986.
 The method takes one round. With ``combine: information`` the mean is ``(sum I_i)^-1 sum I_i b_i``, where ``I_i`` is
 hospital i's information matrix and ``b_i`` its coefficients. A hospital adds nothing to a coefficient that it cannot
 estimate. ``fixed`` and ``random`` average each coefficient separately. ``random`` also estimates the variance of each
-coefficient between hospitals, for which hospitals are called a second time. Hospitals fit their regressions with
-Firth's penalty unless ``local_fit: likelihood``, because plain maximum-likelihood estimates of small hospitals are
-biased away from 0. Hospitals that have no more rows than columns, or whose fit does not converge, are left out. Their
-number is reported.
+coefficient between hospitals, in a second call. Hospitals fit with Firth's penalty unless ``local_fit: likelihood``,
+because plain maximum-likelihood estimates of small hospitals are biased away from 0. Hospitals that have no more rows
+than columns, or whose fit does not converge, are left out.
 
 Traffic, once (with ``random``, twice): each hospital receives p float64 numbers for p coefficients, and sends
 ``1 + 6 p + p (p + 1) / 2`` float64 numbers.
@@ -42,12 +41,11 @@ from raysim.strategies.regressions.sums_program import as_theta, check_linear, n
 
 @dataclass(frozen=True, eq=False)
 class MetaState(State):
-    """The state of a meta-analysis; its fields have the result after the first and only round."""
+    """The state of a meta-analysis; its fields have the result after the only round."""
 
     se: Floats | None = None
     """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""
     used: int = 0
-    """The number of hospitals that could fit their own regression."""
     between: Floats | None = None
     """The variance of each coefficient between hospitals, ``[p]``; None before the round."""
 

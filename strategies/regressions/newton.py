@@ -4,26 +4,25 @@ Y. Wu, X. Jiang, J. Kim, L. Ohno-Machado: *Grid Binary LOgistic REgression (GLOR
 Reduction of Maximum Likelihood Estimates*, Biometrika 1993; K.-Y. Liang, S. Zeger: *Longitudinal Data Analysis Using
 Generalized Linear Models*, Biometrika 1986 (robust standard errors, which are valid if hospitals differ).
 
-In each round, every hospital sends the loss of its rows at the same coefficients, with its gradient and Hessian. The
-server adds them over hospitals and takes Newton's step. A step is halved if the loss rises. After five to eight rounds
-the coefficients are the maximum-likelihood fit of the pooled rows, and the strategy ends. Hospitals are called once
-more at the final coefficients, for standard errors.
+In each round, every hospital sends the loss of its rows with its gradient and Hessian. The server adds them and takes
+Newton's step, halved if the loss rises. After five to eight rounds the coefficients are the maximum-likelihood fit of
+the pooled rows, and hospitals are called once more, for standard errors.
 
-- Columns that are constant, or linear combinations of earlier columns, are left out with a coefficient of 0. With a
-  ridge penalty, which ``solver: lbfgs`` requires, linear combinations are included.
-- If a linear combination of columns separates the classes, coefficients would grow without limit. This is detected, and
-  with ``firth: auto`` the regression is then fitted with Firth's penalty.
+- Columns that are constant, or linear combinations of earlier columns, get the coefficient 0. With a ridge penalty,
+  which ``solver: lbfgs`` requires, linear combinations are included.
+- If a linear combination of columns separates the classes, coefficients would grow without limit. With ``firth: auto``
+  the regression is then fitted with Firth's penalty.
 - ``solver: lbfgs`` is for wide tables, see :mod:`raysim.strategies.regressions.wide`.
-- ``ridge`` adds ``ridge / 2 |beta|^2`` to the loss, without the intercept. ``beta`` are the coefficients of features as
-  the model receives them, that is, after preprocessing.
+- ``ridge`` adds ``ridge / 2 |beta|^2`` to the loss, without the intercept. ``beta`` are the coefficients of
+  preprocessed features.
 
-Under a privacy guarantee for patients (``privacy: {unit: patient, mode: pooled}``), each round uses one noisy sum of
-all rows' contributions to the gradient and the Hessian (see :mod:`raysim.strategies.regressions.noisy_newton`). Rows
-are clipped to ``privacy.clip``. All configured rounds are run, and standard errors are undefined.
+Under a privacy guarantee for patients (``privacy: {unit: patient, mode: pooled}``), rows are clipped to
+``privacy.clip`` and sums are noisy (see :mod:`raysim.strategies.regressions.noisy_newton`). All configured rounds are
+run, and standard errors are undefined.
 
-The method needs the sums of all hospitals with training rows, so all of them take part in every round. A round is
-repeated if a hospital's answer is lost. Traffic of a round (twice with Firth's penalty): each hospital receives p
-float64 numbers for p columns, the intercept included, and sends ``1 + p + p (p + 1) / 2`` float64 numbers.
+All hospitals with training rows take part in every round. A round is repeated if a hospital's answer is lost. Traffic
+of a round (twice with Firth's penalty): each hospital receives p float64 numbers for p columns, the intercept included,
+and sends ``1 + p + p (p + 1) / 2`` float64 numbers.
 """
 
 from __future__ import annotations
@@ -77,34 +76,31 @@ WIDEST = 2000
 class NewtonState(ScaledState):
     """The state of Newton's method.
 
-    Row 0 of ``models`` has the coefficients at which hospitals next compute their sums, and finally the fit.
+    Row 0 of ``models`` has the coefficients at which sums are computed next, and finally the fit.
     """
 
     fit: Fit | None = None
-    """The unfinished or final fit; None before the first round."""
     separated: bool = False
-    """Whether the fit found that a linear combination of columns separates the classes."""
     ending: Ending | None = None
-    """The sums from which standard errors are computed; None until the fit has ended."""
+    """The sums for standard errors; None until the fit has ended."""
 
 
 @dataclass(frozen=True)
 class Newton(HiddenSums):
-    """Newton's method for regressions. With ``family: auto`` the regression is logistic for two classes and linear for
-    a number; ``poisson`` is for counts."""
+    """Newton's method for regressions; the fields are its settings."""
 
     title: ClassVar[str] = "Newton (exact regression)"
     needs: ClassVar[Needs] = Needs("programs", by="row")
 
     family: Literal["auto", "logistic", "linear", "poisson"] = "auto"
-    """The family of the regression; ``auto`` follows from the label and the model."""
+    """The family of the regression. ``auto``: logistic for two classes, linear for a number. ``poisson`` is for
+    counts."""
     ridge: NonNegativeFloat = 0.0
     """The weight of the penalty on squared coefficients, without the intercept."""
     firth: Literal["auto", "always", "never"] = "auto"
     """When Firth's penalty is used: ``auto`` uses it if the classes are separated."""
     solver: Literal["newton", "lbfgs"] = "newton"
-    """The solver. ``lbfgs`` is for wide tables: it uses only gradients, needs a ridge, and requests second derivatives
-    once, for standard errors."""
+    """The solver. ``lbfgs`` is for wide tables: it uses only gradients, and needs a ridge."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -180,7 +176,7 @@ class Newton(HiddenSums):
         return replace(own, ending=_ending(rows, len(ids), answers, scale))
 
     def _noisy(self, view: FederationView, own: NewtonState, noise: Noise, ids: Ids) -> Calls:
-        """Run a round under a privacy guarantee: one Newton step from noisy sums of the hospitals that answered."""
+        """Run a round under a privacy guarantee: one Newton step from noisy sums."""
         beta = as_beta(view, own.models[0])
         answers: Answers = yield Call(BoundedSums(len(beta), noise.clip), {"beta": beta}, ids)
         if not len(answers.ids):
@@ -229,7 +225,7 @@ class Newton(HiddenSums):
 
 
 def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending:
-    """Return hospitals' sums at the final coefficients, converted to the original unit of the label.
+    """Return hospitals' sums at the final coefficients, in the original unit of the label.
 
     During the fit, labels are multiplied by ``scale``.
     """
@@ -246,7 +242,7 @@ def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending
 
 
 def _errors(family: Family, fit: Fit, ending: Ending) -> tuple[Errors, Errors]:
-    """Return the model-based standard errors, and the robust ones, which stay valid if hospitals differ."""
+    """Return the model-based and the robust standard errors."""
     keep = np.ones(len(fit.beta), np.bool_) if fit.keep is None else fit.keep
     free = ending.rows - int(keep.sum())
     linear = family.name == "linear"

@@ -1,9 +1,7 @@
 """Newton's method on sums: the server's computation after each answer.
 
-:meth:`Fit.updated` takes the sums over rows at the coefficients :attr:`Fit.beta`, and returns the next :class:`Fit`. In
-a federated fit, hospitals send the sums; :func:`fitted` computes them from local rows. The ridge penalty is ``ridge / 2
-|beta|^2`` without the intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 1993; Heinze and
-Schemper 2002.
+The ridge penalty is ``ridge / 2 |beta|^2`` without the intercept, which is the first column. Sources: Wu et al. 2012
+(GLORE); Firth 1993; Heinze and Schemper 2002.
 """
 
 from __future__ import annotations
@@ -19,22 +17,20 @@ from raysim.strategies.problem import Floats, Mask
 from raysim.strategies.regressions.families import Family, Sums
 
 STOP = 1e-10
-"""The fit has converged after a step whose expected fall of the loss is at most this share of 1 + the loss."""
+"""The fit has converged if the next step is expected to reduce the loss by at most this share of 1 + the loss."""
 ROSE = 1e-12
 """A step is halved if the loss rises by more than this share of 1 + the loss."""
 CALLS = 25
-"""The largest number of times that a fit may request sums; after that it stops without convergence."""
+"""The largest number of times that a fit may request sums."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
-"""``STOP`` and ``CALLS`` for Firth's penalty. Fits with this penalty converge linearly, because steps use the
-information instead of the Hessian of the penalised loss."""
+"""``STOP`` and ``CALLS`` for Firth's penalty. These fits converge linearly, because steps use the information matrix
+instead of the Hessian of the penalised loss."""
 COLLINEAR = 1e-9
 """A column is left out if less than this share of its squared length remains unexplained by earlier columns."""
 GEOMETRIC = (0.33, 0.40)
-"""Coefficients may diverge if each step's expected fall of the loss, divided by the previous step's, is in this range
-around 1/e."""
+"""If coefficients diverge, the expected fall of the loss shrinks in each step by a factor in this range around 1/e."""
 RUNS = 3
-"""The number of consecutive steps with ratios in the range :data:`GEOMETRIC` after which classes are treated as
-separated."""
+"""After this number of consecutive factors in the range :data:`GEOMETRIC`, classes are treated as separated."""
 FLAT = 1e-8
 """Classes are also treated as separated if the smallest eigenvalue of the Hessian, scaled to a diagonal of ones, is
 below this share of the largest."""
@@ -45,8 +41,7 @@ Status = Literal["going", "converged", "separated", "stopped"]
 def independent(hessian: Floats) -> Mask:
     """Return a mask ``[p]`` of the columns that are neither constant at 0 nor linear combinations of earlier columns.
 
-    ``hessian [p, p]`` is ``X' W X`` for rows ``X`` with any positive weights ``W``. Columns are examined in order, the
-    intercept first.
+    ``hessian [p, p]`` is ``X' W X`` for rows ``X`` with any positive weights ``W``.
     """
     scale = np.diag(hessian).copy()
     try:
@@ -72,44 +67,36 @@ def within(matrix: Floats, keep: Mask) -> Floats:
 
 
 def log_determinant(information: Floats, keep: Mask) -> float:
-    """Return the log determinant of the rows and columns of ``information`` that ``keep`` selects.
-
-    It is ``-inf`` if the determinant is not positive. This happens after a step that is far too long, when the weights
-    of rows are so small that the matrix is singular.
-    """
+    """Return the log determinant of the rows and columns of ``information`` that ``keep`` selects; ``-inf`` if
+    singular."""
     sign, logarithm = np.linalg.slogdet(within(information, keep))
     return float(logarithm) if sign > 0 else -np.inf
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The state of fitting a regression by Newton's method.
-
-    After the last step, the sums at the final ``beta`` are not yet computed; standard errors need them.
-    """
+    """The state of fitting a regression by Newton's method."""
 
     beta: Floats
     """The coefficients ``[p]`` at which the next sums are needed, with 0 for columns that were left out."""
     ridge: float = 0.0
     shares: bool = False
-    """Whether linearly dependent columns are included and divide an effect among them. A ridge makes the division
-    unique."""
+    """Whether linearly dependent columns are included. This requires a ridge."""
     firth: bool = False
-    """Whether Firth's penalty is used: half the logarithm of the information's determinant is added to the
+    """Whether Firth's penalty is used: half the log determinant of the information matrix is added to the
     log-likelihood."""
     status: Status = "going"
     keep: Mask | None = None
-    """A mask ``[p]`` of the columns that are not left out; None before the first sums."""
+    """A mask ``[p]`` of the included columns; None before the first sums."""
     accepted: tuple[Floats, float] | None = None
     """The last coefficients ``[p]`` at which the loss did not rise, and this loss; None before the first sums."""
     losses: tuple[float, ...] = ()
-    """The penalised loss at each point for which sums were computed."""
     decrements: tuple[float, ...] = ()
-    """For each accepted point, the fall of the loss that is expected of the next step."""
+    """For each step, the expected fall of the loss."""
     halvings: int = 0
     information: Floats | None = field(default=None, repr=False)
-    """The unpenalised information ``[p, p]`` at the last accepted point, from which Firth's hat values are computed;
-    None before the first."""
+    """The information matrix ``[p, p]`` at the accepted coefficients, for Firth's hat values; None before the first
+    sums."""
 
     @property
     def going(self) -> bool:
@@ -117,7 +104,7 @@ class Fit:
         return self.status == "going"
 
     def updated(self, sums: Sums) -> Fit:
-        """Return the fit after the next step, from the ``sums`` at :attr:`beta`.
+        """Return the fit after the next step, from the sums over rows at :attr:`beta`.
 
         With :attr:`firth`, the gradient in ``sums`` must be Firth's (:func:`firth_gradient`).
         """
@@ -159,21 +146,18 @@ class Fit:
         return after._capped()
 
     def _capped(self) -> Fit:
-        """Return the fit, with the status "stopped" if sums have been computed as often as is allowed."""
         most = FIRTH_CALLS if self.firth else CALLS
         return replace(self, status="stopped") if len(self.losses) >= most else self
 
     def _flat(self, hessian: Floats) -> Status:
-        """Return the final status of a fit that ends because its ``hessian`` has no Cholesky factor."""
         return "separated" if self.ridge == 0.0 and not self.firth and np.isfinite(hessian).all() else "stopped"
 
 
 def separated(decrements: Sequence[float], hessian: Floats) -> bool:
     """Return whether the coefficients diverge, because a linear combination of columns separates the classes.
 
-    It is detected in two ways. Either the expected fall of the loss shrinks to about 1/e with each step, or the Hessian
-    is nearly singular. ``decrements`` has the expected fall at each accepted point. ``hessian [k, k]`` is the Hessian
-    at the last point, without the columns that were left out.
+    ``decrements`` has the expected fall of the loss in each step. ``hessian [k, k]`` is the last Hessian, without the
+    columns that were left out.
     """
     ratios = np.divide(decrements[1:], decrements[:-1])[-RUNS:]
     if len(ratios) == RUNS and bool(((ratios >= GEOMETRIC[0]) & (ratios <= GEOMETRIC[1])).all()):
@@ -184,8 +168,6 @@ def separated(decrements: Sequence[float], hessian: Floats) -> bool:
 
 
 def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
-    """Return Newton's step ``[p]``, with 0 for columns outside ``keep``; None if ``curvature`` is not positive
-    definite."""
     step = np.zeros_like(gradient)
     if not keep.any():
         return step
@@ -196,8 +178,7 @@ def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
 def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) -> Sums:
     """Return the loss, gradient and Hessian ``sums`` with the ridge penalty added.
 
-    The ridge does not penalise the intercept, the first column. If ``firth``, Firth's penalty is added to the loss
-    only.
+    If ``firth``, Firth's penalty is added to the loss only.
     """
     weights = np.full_like(beta, ridge)
     weights[0] = 0.0
@@ -212,8 +193,8 @@ def firth_gradient(
 ) -> Floats:
     """Return the gradient ``[p]`` of a logistic regression with Firth's penalty, ``X'(y - mu + hat (1/2 - mu))``.
 
-    ``hat = w x' information^-1 x`` is a row's hat value over the columns in ``keep``. ``information [p, p]`` may belong
-    to an earlier point of the same fit. ``counts [n]`` says how often each row counts.
+    ``hat = w x' information^-1 x`` is a row's hat value over the columns in ``keep``, with the row's weight ``w`` and
+    the information matrix ``[p, p]``. ``counts [n]`` says how often each row counts.
     """
     mu = family.mean(X @ beta)
     varying = X[:, keep]

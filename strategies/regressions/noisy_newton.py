@@ -1,16 +1,15 @@
 """Newton's steps from noisy sums: each row's contribution is bounded, so that noise can hide every patient.
 
-A row ``x``, with a 1 for the intercept, is clipped to the norm ``R``. ``y`` is its label, 0 or 1, and ``mu`` its
-predicted probability. The norm of its gradient ``(y - mu) x`` is then at most ``R a``, with ``a = |y - mu|``. The
-Hessian ``mu (1 - mu) x x'`` of the row is sent as an upper triangle, whose off-diagonal entries are multiplied by the
-square root of 2. The norm of this triangle is at most ``R^2 a (1 - a)``. If the Hessian is multiplied by ``c``, the
-norm of gradient and Hessian together is at most ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For ``c <= phi^2.5 / R``, with the
-golden ratio ``phi``, this bound is largest at ``a = 1``, where it is ``R``. The Hessian therefore adds nothing to the
-privacy cost of the gradient.
+A row ``x``, with a 1 for the intercept, is clipped to the norm ``R``. With the label ``y`` (0 or 1) and the predicted
+probability ``mu``, the norm of the gradient ``(y - mu) x`` is at most ``R a``, where ``a = |y - mu|``. The Hessian
+``mu (1 - mu) x x'`` is sent as an upper triangle, with off-diagonal numbers multiplied by the square root of 2. The
+norm of this triangle is at most ``R^2 a (1 - a)``. If the Hessian is multiplied by ``c``, the norm of gradient and
+Hessian together is at most ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For ``c <= phi^2.5 / R``, with the golden ratio
+``phi``, this bound is largest at ``a = 1``, where it is ``R``. The Hessian therefore adds nothing to the privacy cost
+of the gradient.
 
-The noise on the Hessian of p columns is a symmetric random matrix, whose spectral norm is about ``sqrt(2 p)`` standard
-deviations. A number of this size is added to the diagonal of the Hessian before the step is computed. The norm of a
-step is at most 2.
+The noise on the Hessian of p columns has a spectral norm of about ``sqrt(2 p)`` standard deviations. A number of this
+size is added to the diagonal of the Hessian.
 """
 
 from __future__ import annotations
@@ -28,22 +27,20 @@ from raysim.strategies.regressions.sums_program import design, symmetric, triang
 from raysim.strategies.view import Noise
 
 FREE = ((1.0 + 5.0**0.5) / 2.0) ** 2.5
-"""If each row of norm at most R sends its gradient, and its Hessian times ``c``, this is the largest ``c R`` with which
-the norm of both together is at most R: 3.3302."""
+"""The largest ``c R`` with which the gradient of a row of norm R and ``c`` times its Hessian together have a norm of
+at most R: 3.3302."""
 LONGEST = 2.0
-"""The largest norm of a step of the coefficients; longer steps are shortened to it."""
+"""The largest norm of a step of the coefficients."""
 MOST_NOISY = 1000
-"""The largest number of columns for which a fit with noise is allowed. Each row has its own gradient and Hessian, which
-at this limit need 4 MB."""
+"""The largest number of columns for which a fit with noise is allowed; the Hessian of a row then needs 4 MB."""
 BITS = 24
 """Noisy sums are rounded to multiples of ``2^-BITS``."""
 
 
 def scaled(p: int, length: float) -> Floats:
-    """Return the factors that multiply the ``p (p + 1) / 2`` entries in the upper triangle of a row's Hessian.
+    """Return the factors of the ``p (p + 1) / 2`` numbers in the upper triangle of a row's Hessian.
 
-    With these factors, the Hessian of a row of norm at most ``length`` adds nothing to the privacy cost of its
-    gradient.
+    The scaled Hessian of a row of norm at most ``length`` adds nothing to the privacy cost of the gradient.
     """
     row, column = np.triu_indices(p)
     return np.asarray(np.where(row == column, 1.0, 2.0**0.5) * (FREE / length))
@@ -59,8 +56,7 @@ def shortened(X: Floats, length: float) -> Floats:
 class BoundedSums(Program):
     """Each row's gradient and Hessian of a logistic regression, at the received coefficients ``beta [p]``.
 
-    Rows are clipped to the norm ``length``, so that the contribution of each row is bounded. Contributions are summed
-    when they are sent.
+    Rows are clipped to the norm ``length``.
     """
 
     p: int
@@ -90,7 +86,7 @@ class BoundedSums(Program):
 
 
 def floor(noise: Noise, p: int) -> float:
-    """Return the number that is added to a noisy Hessian's diagonal: about the largest eigenvalue of its noise."""
+    """Return the number that is added to a noisy Hessian's diagonal: about the largest eigenvalue of the noise."""
     return math.sqrt(2.0 * p) * noise.multiplier * noise.clip**2 / FREE
 
 

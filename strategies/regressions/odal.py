@@ -8,26 +8,22 @@ The method takes one round of three calls, or four with ``robust: true``:
 1. Hospitals send their own regressions. The common point is the mean of their coefficients, weighted by information
    matrices (see ``meta_analysis``).
 2. All hospitals send their gradients and Hessians at the common point.
-3. One hospital, the lead, maximises its surrogate likelihood and sends the coefficients. The surrogate is its own
-   likelihood, corrected by the mean of the gradients over all rows, and for ``order: 2`` also by the mean of the
-   Hessians.
+3. One hospital, the lead, maximises a surrogate likelihood and sends the coefficients. The surrogate is the lead's own
+   likelihood, corrected by the mean gradient over all rows, and for ``order: 2`` also by the mean Hessian.
 
 With ``robust: true``, hospitals also send their mean gradients in a call before the last. For each coefficient, the
-median of hospitals' mean gradients replaces the mean over all rows. A single unusual hospital can then hardly change
-the result.
+median of these gradients replaces the mean over all rows.
 
-The surrogate likelihood may have no maximum, for example if the lead has too few rows. With ``order: 2`` the model is
-then the result of one Newton step from the common point, with the mean (or median) gradient and the mean Hessian. With
-``order: 1`` it is the common point. If the lead has all rows, the result is the fit to the pooled rows.
+If the surrogate likelihood has no maximum, the model is the common point, or with ``order: 2`` the result of one Newton
+step from it.
 
 Our choice: the lead is the hospital with the most training rows. Standard errors are computed from the information
-matrix of all rows at the common point. The server needs only sums over hospitals. Only with ``robust`` does it receive
-the gradients of single hospitals; this requires ``sums: clear``. The lead's coefficients are also sent as a sum, to
-which the other hospitals add zeros. If an answer is lost, the round is repeated.
+matrix of all rows at the common point. Only with ``robust`` does the server receive the gradients of single hospitals;
+this requires ``sums: clear``.
 
-Traffic, once: each hospital receives ``4 p + 1`` float64 numbers for p coefficients, and with ``order: 2`` another ``p
-(p + 1) / 2``. It sends what it sends in ``meta_analysis``, what it sends in a round of ``newton``, and p + 1 numbers.
-With ``robust``, it receives and sends another p numbers.
+Traffic, once: each hospital receives ``4 p + 1`` float64 numbers for p coefficients, and with ``order: 2`` another
+``p (p + 1) / 2``. It sends as much as in ``meta_analysis`` and a round of ``newton`` together, and p + 1 numbers. With
+``robust``, it receives and sends another p numbers.
 """
 
 from __future__ import annotations
@@ -77,19 +73,17 @@ from raysim.strategies.regressions.sums_program import (
 
 @dataclass(frozen=True, eq=False)
 class OdalState(State):
-    """The state of ODAL; its fields have the result after the first and only round."""
+    """The state of ODAL; its fields have the result after the only round."""
 
     se: Floats | None = None
     """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""
     converged: bool = False
-    """Whether the lead hospital's fit converged. Otherwise the model has the common point, or with ``order: 2`` the
-    result of one Newton step from it."""
+    """Whether the lead hospital's fit converged."""
 
 
 @dataclass(frozen=True)
 class OwnGradient(Program):
-    """The mean gradient over a hospital's rows. The server receives each hospital's gradient, not a sum over
-    hospitals."""
+    """The mean gradient over a hospital's rows, which is not added over hospitals."""
 
     p: int
     name: str = "gradient"
@@ -107,8 +101,7 @@ class OwnGradient(Program):
 class LeadFit(Program):
     """The coefficients that maximise the lead hospital's surrogate likelihood.
 
-    The surrogate is the lead's own likelihood, corrected by the sums of all hospitals. All hospitals but the lead send
-    zeros.
+    All hospitals but the lead send zeros.
     """
 
     p: int

@@ -1,7 +1,7 @@
 """One-shot methods that combine hospitals' own fits of a regression, from sums that each hospital can send.
 
-Sources: multivariate inverse-variance means (Becker and Wu 2007), ODAL (Duan et al. 2020; robust: Tong et al. 2020),
-stacked weights (Patil and Parmigiani 2018).
+Sources: Becker and Wu 2007 (inverse-variance means); Duan et al. 2020, Tong et al. 2020 (ODAL); Patil and Parmigiani
+2018 (stacked weights).
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from raysim.strategies.regressions.newton_steps import Fit, independent
 
 
 class Information(NamedTuple):
-    """The Fisher information of a hospital's own regression about the p coefficients. It is added over hospitals.
+    """The Fisher information ``total [p, p]`` of a hospital's own regression, and its product with the coefficients
+    ``[p]``.
 
-    - ``weighted [p]``: the product ``I b`` of the matrix in ``total`` and the hospital's coefficients.
-    - ``total [p, p]``: the Fisher information matrix ``I`` at ``b``. Its rows and columns are 0 for coefficients that
-      the hospital cannot estimate.
+    Rows and columns are 0 for coefficients that the hospital cannot estimate. Both arrays are added over hospitals.
     """
 
     weighted: Floats
@@ -50,14 +49,13 @@ def information(family: Family, X: Floats, y: Floats, fit: Fit) -> Information:
 
 
 class Surrogate(NamedTuple):
-    """A lead hospital's surrogate likelihood: its own likelihood, corrected by all hospitals' gradients at one point.
+    """A lead hospital's likelihood, corrected by all hospitals' gradients at one point.
 
-    With ``curvature`` the second derivatives are also corrected (ODAL 2). Gradients and second derivatives are means
-    over rows.
+    Gradients and second derivatives are means over rows.
 
-    - ``at [p]``: the coefficients of the point, such as the inverse-variance mean of hospitals' fits.
+    - ``at [p]``: the coefficients of the point.
     - ``slope [p]``: the gradient over all hospitals' rows minus the gradient over the lead's rows.
-    - ``curvature [p, p]``: the information over all hospitals' rows minus that over the lead's rows, or None.
+    - ``curvature [p, p]``: the same difference of the information matrices (ODAL2), or None (ODAL).
     """
 
     at: Floats
@@ -66,14 +64,13 @@ class Surrogate(NamedTuple):
 
     @classmethod
     def of(cls, at: Floats, everybody: Sums, lead: Sums, *, second: bool) -> Surrogate:
-        """Return the surrogate likelihood from sums over all hospitals' rows, and over the lead's rows. ``at`` has the
-        coefficients at which both were computed."""
+        """Return the surrogate likelihood from sums over all hospitals' rows, and over the lead's rows, at the
+        coefficients ``at``."""
         slope = everybody.gradient / everybody.rows - lead.gradient / lead.rows
         return cls(at, slope, everybody.hessian / everybody.rows - lead.hessian / lead.rows if second else None)
 
     def sums(self, own: Sums, beta: Floats) -> Sums:
-        """Return the sums of the surrogate likelihood at ``beta``. ``own`` has the sums of the lead's likelihood
-        there."""
+        """Return the sums of the surrogate likelihood at ``beta``, from those of the lead's likelihood."""
         n, beyond = own.rows, beta - self.at
         bent = np.zeros_like(own.hessian) if self.curvature is None else self.curvature
         return Sums(

@@ -1,18 +1,15 @@
-"""Own intercepts: common slopes, and an intercept for each hospital that never leaves it.
+"""Own intercepts: common slopes, and an intercept for each hospital, which never leaves the hospital.
 
-The result equals a regression on the pooled rows with a dummy variable for each hospital, that is, with fixed effects
-(D. Y. Lin, D. Zeng: *On the relative efficiency of using summary statistics versus individual-level data in
-meta-analysis*, Biometrika 2010).
+The result equals a regression on the pooled rows with fixed effects of hospitals (D. Y. Lin, D. Zeng: *On the relative
+efficiency of using summary statistics versus individual-level data in meta-analysis*, Biometrika 2010).
 
 In each round, a hospital sends the gradient and the Hessian for the slopes, with its intercept eliminated (a Schur
 complement). The server takes Newton's step of the slopes, and each hospital then changes its own intercept accordingly.
-A step is halved if the loss rises. The rounds end when the fit has converged.
 
 A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept, and its rows do not
-count. Such hospitals, and hospitals without training rows, use the mean of all other hospitals' intercepts. With many
-small hospitals, slopes are biased away from 0 (the incidental parameter problem); ``random_intercepts`` is then better.
-If a linear combination of features separates the classes, the fit stops and reports this. With a ``ridge`` penalty
-there is always one optimum.
+count. Hospitals without an intercept use the mean of all other hospitals' intercepts. With many small hospitals, slopes
+are biased away from 0 (the incidental parameter problem); ``random_intercepts`` is then better. If a linear combination
+of features separates the classes, the fit stops unless there is a ``ridge`` penalty.
 
 Traffic of a round, with q features: each hospital receives ``2 q + 1`` float64 numbers and a truth value, and sends
 ``4 + q + q (q + 1) / 2`` float64 numbers.
@@ -65,34 +62,29 @@ class OwnInterceptsState(ScaledState):
     """The state of the fit. Row 0 of ``models`` has the slopes that are tried next, and the mean of the intercepts."""
 
     slopes: Floats | None = None
-    """The last accepted slopes, at which the loss did not rise, ``[q]``; None before the first round."""
+    """The last slopes at which the loss did not rise, ``[q]``; None before the first round."""
     step: Floats | None = None
     """Newton's step from ``slopes``, ``[q]``; None before the first round."""
     share: float = 1.0
     """The share of ``step`` that is tried next."""
     loss: float = np.inf
-    """The penalised loss at ``slopes``. After convergence, it is the loss without the penalty at the final slopes."""
+    """The penalised loss at ``slopes``; after convergence, the loss without the penalty."""
     taken: bool = True
-    """Whether the last slopes that were tried were accepted, because the loss did not rise."""
     calls: int = 0
-    """The number of slopes that were tried, each with a call to hospitals. The fit ends when it reaches ``CALLS``."""
     halvings: int = 0
-    """How often a step was halved, because the loss rose."""
     decrements: tuple[float, ...] = ()
-    """For each accepted point, the fall of the loss that is expected of the next step."""
+    """For each step, the expected fall of the loss."""
     separated: bool = False
-    """Whether a linear predictor separates the classes, so that slopes would grow without limit."""
+    """Whether a linear predictor separates the classes."""
     se: Floats | None = None
     """Standard errors of the slopes, ``[q]``; None until the fit has converged."""
     left_out: int = 0
-    """The number of hospitals that do not affect the slopes, because their rows have one class only or their counts are
-    all 0."""
+    """The number of hospitals whose rows do not count, because they have one class only, or only counts of 0."""
 
 
 @dataclass(frozen=True)
 class InterceptSums(Program):
-    """A hospital's loss and its derivatives at the received q slopes, after it has adjusted its own intercept to
-    them."""
+    """A hospital's loss and its derivatives at the received q slopes and the hospital's own intercept."""
 
     family: str
     q: int
@@ -143,10 +135,7 @@ class InterceptSums(Program):
 
 @dataclass(frozen=True)
 class OwnIntercepts(PrivateIntercepts):
-    """A regression with an intercept for each hospital. The family is the model's: logistic, linear, or Poisson.
-
-    A ``ridge`` penalty helps if there are few events or many columns.
-    """
+    """A regression with an intercept for each hospital. The family is the model's: logistic, linear, or Poisson."""
 
     title: ClassVar[str] = "Own intercepts"
 

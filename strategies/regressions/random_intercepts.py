@@ -5,24 +5,20 @@ approximation of the likelihood.
 
 Hospital i's intercept is the common intercept plus ``u_i``, which is normal with standard deviation ``tau``. The
 hospital computes the mode of ``u_i`` and predicts with it. In each round, hospitals send their contributions to the
-approximate log-likelihood and to its gradient by the coefficients and ``ln tau``. They also send its curvature for the
-coefficients, with ``u_i`` eliminated, and an approximate curvature for ``ln tau``. The server takes steps with this
-curvature, corrected by earlier gradients (L-BFGS). A step is halved if the likelihood falls. The intercepts of small
-hospitals shrink to the common intercept, which avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never
-leaves a hospital; hospitals without training rows use the common intercept.
+approximate log-likelihood, to its gradient by the coefficients and ``ln tau``, and to its curvature. The server takes
+steps with this curvature, corrected by earlier gradients (L-BFGS). The intercepts of small hospitals shrink to the
+common intercept, which avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never leaves a hospital; hospitals
+without training rows use the common intercept.
 
-Without a ``ridge`` penalty, the fit stops as ``separated`` in two cases. In the first, one hyperplane separates the
-classes of all hospitals. The server recognises this by three successive steps. In each, the expected rise of the
-likelihood is below 0.6 of the previous rise, but the step is longer than 0.8 of the previous step. In the second case,
-parallel hyperplanes separate the classes within each hospital: coefficients and ``tau`` grow together without limit.
-The server recognises this by a ``tau`` above 30.
+Without a ``ridge`` penalty, the fit stops as ``separated`` if one hyperplane separates the classes of all hospitals
+(steps hardly get shorter), or parallel hyperplanes separate them within each hospital (``tau`` exceeds 30).
 
 Counts are fitted with the same approximation. Other numeric labels are fitted with the exact likelihood, and a
 ``ridge`` is then not possible (:mod:`raysim.strategies.regressions.linear_mixed`).
 
 Traffic of a round, with p columns, the intercept included: each hospital receives p + 1 float64 numbers and sends
-``3 + p + p (p + 1) / 2``. At the end, hospitals are called once more and also send the second derivatives for standard
-errors. For a numeric label other than counts, each hospital receives p + 1 numbers and sends ``2 + (p + 1) (p + 2)``.
+``3 + p + p (p + 1) / 2``. At the end, hospitals also send second derivatives once, for standard errors. For a numeric
+label other than counts, each hospital receives p + 1 numbers and sends ``2 + (p + 1) (p + 2)``.
 """
 
 from __future__ import annotations
@@ -71,20 +67,18 @@ from raysim.strategies.regressions.sums_program import (
 )
 
 STOP = 1e-13
-"""The fit has converged after a step whose expected rise of the likelihood is at most this share of 1 + the
-likelihood."""
+"""The fit has converged if a step is expected to raise the likelihood by at most this share of 1 + the likelihood."""
 PAIRS = 10
 """The number of earlier steps by which L-BFGS corrects the curvature."""
 FALLING, SHORTER = 0.6, 0.8
-"""Coefficients diverge if in successive steps the expected rise of the likelihood is below the first share of the
-previous rise, but the step is longer than the second share of the previous step."""
+"""Coefficients diverge if the expected rise of the likelihood is below the first share of the previous rise, but the
+step is longer than the second share of the previous step."""
 WIDEST = math.log(30.0)
-"""The largest ``ln tau``, the logarithm of the intercepts' standard deviation. Without a ridge, a fit beyond it ends as
-separated, because a linear predictor of 30 already means certainty."""
+"""The largest logarithm of the intercepts' standard deviation. Without a ridge, a fit beyond it ends as separated."""
 MOVES = 1e-3
-"""Coefficients do not diverge if the step is shorter than this share of the largest coefficient."""
+"""Steps below this share of the largest coefficient do not count as diverging."""
 DIFFERENCE = 1e-5
-"""Second derivatives are computed from gradients at this distance on both sides of a point, for each coordinate."""
+"""The distance on both sides of a point at which gradients are computed, for numerical second derivatives."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,22 +86,20 @@ class RandomInterceptsState(ScaledState):
     """The state of the fit. Row 0 of ``models`` has the coefficients that are tried next, with the common intercept."""
 
     at: Floats | None = None
-    """Coefficients and ``ln tau`` of the last accepted point, ``[p + 1]``; None before the first round."""
+    """The last accepted coefficients and ``ln tau``, ``[p + 1]``; None before the first round."""
     value: float = -np.inf
     """The approximate log-likelihood at ``at``, less the ridge penalty."""
     gradient: Floats | None = None
     """The gradient of ``value`` at ``at``, ``[p + 1]``; None before the first round."""
     step: Floats | None = None
-    """The whole next step from ``at``, ``[p + 1]``; None before the first round."""
+    """The next step from ``at``, ``[p + 1]``; None before the first round."""
     share: float = 1.0
     """The share of ``step`` that is tried next."""
     pairs: Pairs = ()
-    """Earlier steps, each with the decrease of the gradient from its beginning to its end."""
+    """Earlier steps, each with the decrease of the gradient along it."""
     rises: tuple[tuple[float, float], ...] = ()
-    """For each of the last accepted points, the expected rise of the likelihood in the next step, and the largest
-    change of a coefficient in this step."""
+    """The expected rise of the likelihood in each of the last steps, and the largest change of a coefficient."""
     separated: bool = False
-    """Whether the coefficients diverge, because the classes are separated."""
     covariance: Floats | None = None
     """The covariance of coefficients and ``ln tau``, ``[p + 1, p + 1]``; None until the fit has converged."""
 
@@ -233,10 +225,7 @@ class RandomIntercepts(PrivateIntercepts):
         return replace(own, at=point + step, step=np.zeros(p + 1), value=value, covariance=covariance)
 
     def _weights(self, p: int) -> Floats:
-        """Return the weights ``[p + 1]`` of the ridge penalty on the p coefficients and ``ln tau``.
-
-        They are 0 for the intercept and for ``ln tau``.
-        """
+        """Return the weights ``[p + 1]`` of the ridge penalty; 0 for the intercept and for ``ln tau``."""
         weights = np.full(p + 1, self.ridge)
         weights[[0, -1]] = 0.0
         return weights
@@ -278,11 +267,9 @@ class RandomIntercepts(PrivateIntercepts):
 
 
 def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
-    """Return whether the fit diverges: steps hardly get shorter although the expected rise of the likelihood falls
-    quickly.
+    """Return whether steps hardly get shorter, but the expected rise of the likelihood falls quickly.
 
-    ``rises`` has, for the last steps, the expected rise and the largest change of a coefficient. ``largest`` is the
-    largest coefficient.
+    ``largest`` is the largest coefficient.
     """
     if len(rises) <= RUNS or rises[-1][1] < MOVES * largest:
         return False
@@ -293,8 +280,7 @@ def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
 def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Floats:
     """Return the next step ``[p + 1]`` of the p coefficients and ``ln tau``; the likelihood rises along it.
 
-    ``gradient [p + 1]`` is the gradient of the log-likelihood. ``hessian [p, p]`` is the curvature for the coefficients
-    and ``spread`` that for ``ln tau``; earlier steps (``pairs``) correct both.
+    ``hessian [p, p]`` is the curvature for the coefficients and ``spread`` that for ``ln tau``.
     """
     keep = independent(hessian)
     within = np.flatnonzero(keep)

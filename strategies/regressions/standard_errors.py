@@ -1,5 +1,4 @@
-"""Standard errors of coefficients from sums at the final point: model-based, and robust to differences between
-hospitals."""
+"""Standard errors of coefficients: model-based, and robust to differences between hospitals."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ class Ending:
     loss: float
     pearson: float
     outcomes: Floats
-    """Three numbers: the number of rows, the sum of labels, and the sum of the log-likelihoods of a saturated fit
+    """Three numbers: the number of rows, the sum of labels, and the log-likelihood of a saturated fit
     (:attr:`Family.own`)."""
     information: Floats
     """The unpenalised Hessian, ``[p, p]``."""
@@ -45,12 +44,11 @@ class Ending:
 def model_based(
     information: Floats, keep: Mask, *, ridge: float = 0.0, variance: float = 1.0, rows: float = np.inf
 ) -> Errors:
-    """Return the standard errors of p coefficients, as they follow from the likelihood of the model.
+    """Return the standard errors of p coefficients that follow from the likelihood.
 
-    ``information [p, p]`` is the unpenalised information at the final coefficients; the first column is the intercept.
-    The covariance is ``V = H^-1 information H^-1``, where ``H`` is ``information`` with the ``ridge`` penalty.
-    ``variance`` multiplies ``V``. In a linear model it is the residual variance, and the quantile is Student's with
-    ``rows - p`` degrees of freedom.
+    ``information [p, p]`` is the unpenalised information matrix; the first column is the intercept. The covariance is
+    ``variance H^-1 information H^-1``, where ``H`` is ``information`` with the ``ridge`` penalty. In a linear model,
+    ``variance`` is the residual variance, and the quantile is Student's with ``rows - p`` degrees of freedom.
     """
     varying = information[np.ix_(keep, keep)]
     weights = np.where(np.flatnonzero(keep) == 0, 0.0, ridge)
@@ -65,9 +63,8 @@ def by_hospital(
 ) -> Errors:
     """Return standard errors of p coefficients that are valid if hospitals differ (Liang and Zeger 1986).
 
-    They include the usual correction for small numbers of hospitals and rows. ``meat [p, p]`` is the sum over
-    ``hospitals`` of ``s s'``, where ``s [p]`` is a hospital's gradient at the final coefficients. With one hospital the
-    standard errors are undefined.
+    They include the usual correction for small numbers of hospitals and rows. ``meat [p, p]`` is the sum over hospitals
+    of ``g g'``, where ``g [p]`` is a hospital's gradient. With one hospital the standard errors are NaN.
     """
     p = int(keep.sum())
     if hospitals < 2 or rows <= p:
@@ -80,7 +77,7 @@ def by_hospital(
 
 
 def _spread(covariance: Floats, keep: Mask) -> Floats:
-    """Return the standard errors ``[p]`` from the covariance of the columns in ``keep``; NaN for all other columns."""
+    """Return the standard errors ``[p]``; NaN for columns outside ``keep``."""
     se = np.full(len(keep), np.nan)
     se[keep] = np.sqrt(np.diag(covariance))
     return se

@@ -1,4 +1,4 @@
-"""The common part of the federated regressions: the fitted model, its design, and the program that adds up sums."""
+"""The common part of the federated regressions: the model, the design matrix, and the sums that hospitals send."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from raysim.strategies.regressions.standard_errors import Errors
 from raysim.strategies.uncertainty import Effect
 
 MOST_BITS = 44
-"""The finest grid to which sums are rounded has the step ``2^-MOST_BITS``."""
+"""Sums are rounded to multiples of ``2^-MOST_BITS`` or of a larger step."""
 
 EFFECTS: Final[Mapping[str, Effect]] = {"logistic": "odds ratio", "poisson": "rate ratio", "linear": "difference"}
-"""The effect that a coefficient measures, by family. Ratios are the exponential of the coefficient."""
+"""The effect that a coefficient measures, by family."""
 
 ROOM = 2**10
-"""The largest sum that a hospital can send (for example of a scaled column's squares), divided by the number of rows of
-the largest hospital. For counts above 1, the limit is multiplied by the largest count."""
+"""The largest sum that a hospital can send, divided by the number of rows of the largest hospital. For counts above 1,
+the limit is multiplied by the largest count."""
 
 
 MOST_COLUMNS = 5000
-"""The largest number of columns for strategies that need second derivatives. At this limit, each hospital sends 12.5
-million numbers (100 MB)."""
+"""The largest number of columns for strategies that need second derivatives; each hospital then sends 100 MB."""
 
 
 def check_linear(
@@ -43,9 +42,8 @@ def check_linear(
 ) -> None:
     """Raise ``ValueError`` unless the strategy ``name`` can fit the configured model.
 
-    The model must be linear with one output, and its label must suit one of the ``families``. ``weighs`` says whether
-    the strategy can weight rows by class. ``most`` is the largest number of columns that it can fit; None means any
-    number.
+    The model must be linear with one output, and the label must suit one of the ``families``. ``weighs``: whether the
+    strategy can weight rows by class. ``most``: the largest number of columns; None means any number.
     """
     if training.classes > 2 or (training.classes == 0 and families == ("logistic",)):
         label = f"has {training.classes} classes" if training.classes else "is a number"
@@ -83,10 +81,10 @@ def family_of(known: FederationView | Training) -> Family:
 
 
 def units(known: FederationView, scale: float | None, sizes: Ids) -> tuple[Grid, float]:
-    """Return the grid to which hospitals round their sums, and the factor by which labels are multiplied in the fit.
+    """Return the grid to which hospitals round their sums, and the factor that multiplies labels in the fit.
 
-    ``sizes [H]`` has the numbers of training rows of H hospitals. ``scale`` is the factor that :func:`scale_of`
-    returns. Counts have the factor 1, and a grid with a larger limit.
+    ``sizes [H]`` has the numbers of training rows of H hospitals. ``scale`` is the result of :func:`scale_of`. Counts
+    have the factor 1.
     """
     if scale is None or family_of(known).name == "linear":
         return Grid.of(sizes), scale or 1.0
@@ -144,12 +142,11 @@ def upper(matrix: Floats) -> Floats:
 
 @lru_cache
 def _places(p: int) -> Ids:
-    """Return the flat indices of the upper triangle of a matrix ``[p, p]``."""
     return np.ravel_multi_index(np.triu_indices(p), (p, p))
 
 
 def symmetric(triangle: Floats) -> Floats:
-    """Return the symmetric matrix ``[p, p]`` whose upper triangle has the entries in ``triangle``."""
+    """Return the symmetric matrix ``[p, p]`` with the upper triangle ``triangle``."""
     p = math.isqrt(2 * len(triangle))
     matrix = np.zeros((p, p))
     matrix[np.triu_indices(p)] = triangle
@@ -163,10 +160,9 @@ def triangle(p: int) -> tuple[int]:
 
 @dataclass(frozen=True)
 class Grid:
-    """A grid to which sums are rounded, so that hospitals' sums can be added exactly.
+    """A grid of multiples of ``2^-bits`` to which sums are rounded, so that hospitals' sums can be added exactly.
 
-    Its step is ``2^-bits``: the finest step with which sums over all hospitals do not overflow, but at least
-    ``2^-MOST_BITS``.
+    The step is the smallest one with which sums over all hospitals do not overflow, but at least ``2^-MOST_BITS``.
     """
 
     bits: int
@@ -174,8 +170,8 @@ class Grid:
 
     @classmethod
     def of(cls, sizes: Ids, label: float = 1.0) -> Grid:
-        """Return the grid for hospitals' sums. ``sizes [H]`` has the H hospitals' numbers of training rows; no label
-        exceeds ``label``, a power of two."""
+        """Return the grid for H hospitals with ``sizes [H]`` rows, whose labels do not exceed ``label``, a power of
+        two."""
         largest = 2.0 ** math.ceil(math.log2(ROOM * max(label, 1.0) * max(int(sizes.max(initial=1)), 1)))
         bits = 61 - math.ceil(math.log2(largest * max(len(sizes), 1)))
         if bits < 0:
@@ -193,19 +189,16 @@ class Grid:
         return Send(shape, kind=kind, bits=self.bits, largest=self.largest)
 
     def within(self, sums: Any) -> Any:
-        """Clip ``sums`` to values that the grid can represent.
-
-        Sums exceed these only after a step of the fit that is far too long; such a step is then halved.
-        """
+        """Clip ``sums`` to values that the grid can represent."""
         most = self.largest * (1 - 2.0**-20)
         if np.abs(sums).max(initial=0.0) <= most:
             return sums
         return np.nan_to_num(np.clip(sums, -most, most), nan=most)
 
     def sent(self, sums: Mapping[str, Any], at: Context) -> dict[str, Any]:
-        """Return the named ``sums``, clipped to values that the grid can represent.
+        """Return ``sums``, clipped to values that the grid can represent.
 
-        Raises ``ValueError`` if a sum is too large before the first step, because the data are then the cause.
+        Raises ``ValueError`` if a sum is too large before the first step of the fit.
         """
         sent = {name: self.within(values) for name, values in sums.items()}
         if at.round == 1 and at.turn == 0 and any(not np.array_equal(sent[name], sums[name]) for name in sums):
@@ -220,11 +213,9 @@ class RegressionSums(Program):
     """A hospital's sums for a regression at the received p coefficients: the loss, its gradient and second derivatives.
 
     - ``second`` says whether second derivatives are included.
-    - With ``last``, the sums for standard errors are included: the products ``g g'`` of the hospital's gradient,
-      Pearson's statistic, and ``outcomes [3]``. These three numbers are the number of rows, the sum of labels, and the
-      log-likelihood of a saturated fit.
-    - If ``information [p, p]`` and the mask ``keep [p]`` of its columns are received, the gradient is that of Firth's
-      penalised likelihood.
+    - With ``last``, the sums for standard errors (:class:`Ending`) are included.
+    - If ``information [p, p]`` and the mask ``keep [p]`` are received, the gradient is that of Firth's penalised
+      likelihood.
 
     Labels are multiplied by ``scale``.
     """

@@ -1,9 +1,8 @@
 """Limited-memory BFGS on sums, for regressions of wide tables: second derivatives are sent only once, at the end.
 
 See :mod:`.lbfgs`. With p columns, a round of Newton's method needs ``p (p + 1) / 2`` numbers from each hospital. A
-round of this method needs only ``p + 1``, but it takes some thirty to a hundred rounds. Without second derivatives
-during the fit, the method cannot detect collinear columns or separated classes. It therefore needs a ridge penalty,
-under which there is always one optimum. At the end, hospitals send second derivatives for standard errors.
+round of this method needs only ``p + 1``, but it takes some thirty to a hundred rounds. The method cannot detect
+collinear columns or separated classes, and therefore needs a ridge penalty.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from raysim.strategies.regressions.standard_errors import Ending
 from raysim.strategies.regressions.sums_program import RegressionSums, as_theta, family_of, units
 
 STOP = 1e-13
-"""The fit has converged after a step whose expected fall of the loss is at most this share of 1 + the loss."""
+"""The fit has converged if the next step is expected to reduce the loss by at most this share of 1 + the loss."""
 PAIRS = 20
 """The number of earlier steps from which L-BFGS computes the curvature."""
 
@@ -31,20 +30,20 @@ class WideState(ScaledState):
     """The state of the fit. Row 0 of ``models`` has the coefficients that are tried next, and finally the fit."""
 
     at: Floats | None = None
-    """The last accepted coefficients, at which the loss fell, ``[p]``; None before the first round."""
+    """The last accepted coefficients, ``[p]``; None before the first round."""
     loss: float = np.inf
     """The penalised loss at ``at``."""
     gradient: Floats | None = None
-    """The direction of steepest descent of the penalised loss at ``at``, ``[p]``; None before the first round."""
+    """The negative gradient of the penalised loss at ``at``, ``[p]``; None before the first round."""
     step: Floats | None = None
-    """The whole next step from ``at``, ``[p]``; None before the first round."""
+    """The next step from ``at``, ``[p]``; None before the first round."""
     share: float = 1.0
     """The share of ``step`` that is tried next."""
     pairs: Pairs = ()
     halvings: int = 0
     ended: bool = False
     ending: Ending | None = None
-    """The sums from which standard errors are computed; None until the fit has ended."""
+    """The sums for standard errors; None until the fit has ended."""
 
     @property
     def facts(self) -> dict[str, float]:

@@ -4,16 +4,11 @@ C. Li, H. Wu: *FedCLS: A Federated Learning Client Selection Algorithm Based on 
 VTC2022-Fall. We could not read the paper: some details below are our choices.
 
 Before training, each hospital sends, for each of the C classes, whether it has training rows of that class. Then the
-first hospital that has no cluster opens one. Each later hospital without a cluster joins if it differs from this first
-hospital in at most τ C classes. This is repeated until every hospital has a cluster. A cluster may have a single
-hospital.
+first hospital without a cluster opens one. Each later hospital without a cluster joins if it differs from this first
+hospital in at most τ C classes. This is repeated until every hospital has a cluster.
 
 In each round, clusters take turns to add one of their hospitals to the cohort until it is full. The order of the
-clusters, and the order of the hospitals in a cluster, are sampled anew in each round. With τ >= 1 there is only one
-cluster, and the cohort equals the cohort of uniform sampling, bit for bit.
-
-Public code differs: two hospitals differ in a class unless it is equally frequent at both, clusters of one hospital are
-left out, and clusters are ranked by random numbers.
+clusters, and the order of the hospitals in a cluster, are sampled anew in each round.
 
 Traffic, in addition to the traffic of training: each hospital sends C bits once, which are counted as C numbers.
 """
@@ -47,7 +42,7 @@ from raysim.strategies.shared.label_counts import LabelCounts, check_classes
 class LabelPresence(LabelCounts):
     """Whether a hospital has training rows of each of the C classes: an array ``[1, C]`` of 0 and 1.
 
-    With the noise of differential privacy, the array has the noisy number of rows of each class instead.
+    Under differential privacy, the array has the noisy number of rows of each class instead.
     """
 
     name = "label_presence"
@@ -61,8 +56,7 @@ class LabelPresence(LabelCounts):
 class FedCls(Selection):
     """Client sampling in turn from clusters of hospitals with the same classes (FedCLS).
 
-    From round to round the selection stores ``clusters [N]``: the cluster of each of the N hospitals, or -1 for a
-    hospital without training rows.
+    From round to round the selection stores ``clusters [N]``: each hospital's cluster, or -1 without training rows.
     """
 
     tau: NonNegativeFloat = 0.1
@@ -94,8 +88,7 @@ class FedCls(Selection):
 def presence_clusters(presence: Floats, tau: float) -> Ids:
     """Return the index of each hospital's cluster, ``[N]``.
 
-    ``presence [N, C]`` is 1 where a hospital has rows of a class, otherwise 0. All hospitals of a cluster differ from
-    its first hospital in at most the share ``tau`` of the classes.
+    ``presence [N, C]`` is 1 where a hospital has rows of a class, otherwise 0.
     """
     labels = np.full(len(presence), -1, dtype=np.int64)
     # The small addend undoes rounding of tau C if it should be whole.
@@ -108,7 +101,7 @@ def presence_clusters(presence: Floats, tau: float) -> Ids:
 
 
 def place_in_group(group: NDArray[Any]) -> Ids:
-    """Return, for each entry of ``group [H]``, how many earlier entries have the same value."""
+    """Return for each number in ``group [H]`` how many earlier ones are equal, ``[H]``."""
     order = np.argsort(group, kind="stable")
     sizes = np.bincount(group)
     place = np.empty(len(group), dtype=np.int64)

@@ -5,21 +5,18 @@ Accelerated Federated Learning*, IPDPS 2022; details follow the authors' code.
 
 Before training, hospitals send how many rows of each class they have. OPTICS (with at least 2 hospitals in a cluster)
 clusters hospitals by the Hellinger distance between their class shares. A hospital that OPTICS labels as noise forms
-its own cluster. All hospitals send their mean loss under the initial model; in each round, participants send their mean
-loss before they train. If a hospital trains a model for each of several groups of its rows, it sends a loss for each
-group, and the mean weighted by rows is stored.
+its own cluster. All hospitals send their mean loss under the initial model, and in each round participants send theirs
+before they train.
 
 In each round, a cluster c has the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``, with the setting ``rho``. ``ACL_c``
 is the mean of its hospitals' last known losses. ``tau_c = 1 - lat_c / max lat`` is its speed, where ``lat_c`` is the
 mean latency of its hospitals. Until the cohort is full, a cluster is sampled in proportion to its score (uniformly if
-all scores are 0). Its fastest hospital outside the cohort then joins the cohort; of equally fast hospitals, the one
-with the smaller id. A cluster whose hospitals have all joined is no longer sampled.
+all scores are 0), and its fastest hospital outside the cohort joins.
 
-Our choices: noisy counts are clipped at 0. Losses are not squared before clusters are scored; the authors' code squares
-them (``loss_power: 2``). ``metric: euclidean`` is the authors' routine for label histograms: distances are Euclidean,
-and the OPTICS ordering is cut at the distance .25, as in DBSCAN. Latencies are the simulated round times of hospitals
-(``system``). If round times are not simulated, each hospital has a random latency as in the authors' code, which
-affects only the selection of participants.
+Our choices: noisy counts are clipped at 0. Losses are not squared; the authors' code squares them (``loss_power: 2``).
+With ``metric: euclidean``, as in the authors' code, distances are Euclidean, and the OPTICS ordering is cut at the
+distance 0.25, as in DBSCAN. Latencies are the simulated round times of hospitals (``system``). If round times are not
+simulated, each hospital has a random latency as in the authors' code.
 
 Traffic, in addition to the traffic of training: once, each hospital receives the model's P parameters and sends its C
 class counts and its loss. In each round, each participant sends one loss, or one for each group of rows.
@@ -61,15 +58,15 @@ BANDWIDTH = ((75.0, 100.0), (50.0, 75.0), (25.0, 50.0), (1.0, 25.0))
 """The range of a hospital's bandwidth, for each class of speed, in Mbit/s."""
 
 MEGABITS, DELAY = 80.0, (0.02, 0.2)
-"""The megabits that a hospital transfers in a round, and the range of the delay before the transfer, in seconds."""
+"""The megabits that a hospital transfers in a round, and the range of the delay before it, in seconds."""
 
 
 @dataclass(frozen=True)
 class Haccs(Selection):
     """Client sampling from clusters of hospitals with similar labels, by speed and loss (HACCS).
 
-    From round to round the selection stores three arrays ``[N]`` over hospitals: ``clusters``, the last known
-    ``losses``, and ``latencies`` in seconds. The cluster of a hospital without training rows is -1.
+    From round to round the selection stores three arrays ``[N]`` over hospitals: ``clusters`` (-1 without training
+    rows), the last known ``losses``, and ``latencies`` in seconds.
     """
 
     uses_losses: ClassVar[bool] = True
@@ -141,10 +138,9 @@ class Haccs(Selection):
 
 
 def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) -> Ids:
-    """Return the index of each hospital's cluster, ``[H]``; ``counts [H, C]`` has hospitals' numbers of rows of each
-    class.
+    """Return the index of each hospital's cluster, ``[H]``, from the numbers ``counts [H, C]`` of rows of each class.
 
-    The cluster of the first hospital is 0, and the others are numbered in the order of their first hospitals.
+    Clusters are numbered in the order of their first hospitals.
     """
     from sklearn.cluster import OPTICS  # a second to import, and only this selection needs it
 
@@ -162,7 +158,7 @@ def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) ->
 
 
 def latency(rng: np.random.Generator) -> float:
-    """Sample how many seconds a hospital needs for a round, including computation and network transfer."""
+    """Sample how many seconds a hospital needs for a round."""
     compute = 10.0 * rng.uniform(*COMPUTE[rng.choice(len(ODDS), p=ODDS)])
     bandwidth = rng.uniform(*BANDWIDTH[rng.choice(len(ODDS), p=ODDS)])
     return float(compute + rng.uniform(*DELAY) + MEGABITS / bandwidth)
@@ -172,7 +168,7 @@ def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Float
     """Return the scores ``[K]`` of the K clusters, ``rho tau_c + (1 - rho) ACL_c / sum ACL``.
 
     ``cluster [H]`` has the index of each hospital's cluster. ``ACL_c`` is the mean loss of cluster c, and ``tau_c`` is
-    ``1 - lat_c / max lat`` with its mean latency ``lat_c``.
+    ``1 - lat_c / max lat`` with the mean latency ``lat_c``.
     """
     sizes = np.bincount(cluster)
     loss = np.bincount(cluster, weights=losses) / sizes

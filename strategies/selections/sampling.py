@@ -9,8 +9,8 @@ import numpy as np
 from raysim.strategies.base import Draw, Ids, PositiveInt, Selection, ShareOfOne
 
 MANY = 2**17
-"""The largest number of hospitals that a uniform sample permutes. With more, a permutation would take as long as
-training, and the sample is drawn without one."""
+"""The largest number of hospitals that a uniform sample permutes; a larger permutation would take as long as training.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class ByRows(Selection):
     """A sample without replacement: each hospital is sampled with probability proportional to its training rows
     (FedProx, Algorithm 2).
 
-    Combine it with a strategy whose setting is ``weights: uniform``: the average over participants then represents all
-    rows. If participants were also weighted by their rows, large hospitals would count twice.
+    Combine it with a strategy whose setting is ``weights: uniform``. If participants were also weighted by rows, large
+    hospitals would count twice.
     """
 
     fraction: ShareOfOne = 0.1
@@ -81,8 +81,7 @@ class ByRows(Selection):
 class InverseSqrt(Selection):
     """A sample without replacement with weights ``n_i^(-1/2)``: small hospitals take part more (CHiP-FL, section 4).
 
-    ``n_i`` is the number of training rows of hospital i. Federated averaging is then biased towards small hospitals,
-    because no importance weights correct for the sampling.
+    ``n_i`` is the number of training rows of hospital i. Federated averaging is then biased towards small hospitals.
     """
 
     fraction: ShareOfOne = 0.1
@@ -96,18 +95,12 @@ class InverseSqrt(Selection):
 
 
 def cohort_size(available: int, fraction: float, minimum: int) -> int:
-    """Return how many hospitals take part: ``min(M, max(minimum, floor(fraction * M)))``, where ``M`` is ``available``.
-
-    A small number is added to the product before ``floor``, to correct rounding errors such as .1 * 30 = 2.9999.
-    """
+    """Return how many hospitals take part: ``min(M, max(minimum, floor(fraction * M)))`` with ``M = available``."""
     return min(available, max(minimum, int(fraction * available + 1e-9)))
 
 
 def weighted_sample(ids: Ids, log_weights: np.ndarray, count: int, rng: np.random.Generator) -> Ids:
     """Return ``count`` of the ``ids`` in ascending order, sampled without replacement with weights
-    ``exp(log_weights)``.
-
-    The sampled ids are those with the largest ``log w_i`` plus Gumbel noise (successive sampling).
-    """
+    ``exp(log_weights)``."""
     keys = log_weights + rng.gumbel(size=len(ids))
     return np.sort(ids[np.argsort(-keys, kind="stable")[:count]])

@@ -23,13 +23,10 @@ from raysim.strategies.selections.sampling import Uniform
 
 @dataclass(frozen=True)
 class Superquantile(Selection):
-    """Client sampling of the hospitals with losses in the upper tail (Superquantile).
-
-    The hospitals that send losses are a uniform sample, as in :class:`raysim.strategies.selections.sampling.Uniform`.
-    """
+    """Client sampling of the hospitals with losses in the upper tail (Superquantile)."""
 
     level: BelowOne = 0.5
-    """θ: the order of the quantile. Hospitals of the sample with smaller losses do not take part."""
+    """θ: the order of the quantile; hospitals with smaller losses do not take part."""
     fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
     minimum: PositiveInt = 10
@@ -47,8 +44,7 @@ class Superquantile(Selection):
 def weighted_quantile(losses: Floats, sizes: Ids, level: float) -> float:
     """Return the quantile of order ``level`` of hospitals' ``losses [H]``, weighted by hospitals' ``sizes``.
 
-    Each loss is repeated as often as its hospital has rows; the result, with n entries, is sorted. The quantile is
-    entry ``ceil(level * n) - 1``, counted from 0, but at least entry 0.
+    It is the smallest loss such that hospitals with at most this loss have at least the share ``level`` of all rows.
     """
     order = np.argsort(losses, kind="stable")
     ends = np.cumsum(sizes[order])

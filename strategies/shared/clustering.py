@@ -1,7 +1,7 @@
 """Clusters of hospitals by their signatures, and the clusters' models.
 
-CHiP-FL (Zhou), section 4 and appendix A. The server stores models as an array with one model per row: row 0 is the
-global model, and row ``1 + k`` the model of cluster ``k``.
+CHiP-FL (Zhou), section 4 and appendix A. Row 0 of the server's models is the global model, and row ``1 + k`` the model
+of cluster ``k``.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ CLUSTERS = 5
 """The default number of clusters of hospitals, from CHiP-FL's hierarchical baseline."""
 
 Clusters = PositiveInt | Literal["auto"]
-"""The number of clusters of hospitals. ``auto`` means :data:`CLUSTERS`, or the number of hospitals with training rows
-if there are fewer."""
+"""The number of clusters of hospitals; ``auto``: :data:`CLUSTERS`, or the number of hospitals with training rows if
+smaller."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReclusteringState(State):
     """The state of a strategy whose clusters change during training.
 
-    ``columns [h, D']`` has the standardised signatures by which the ``h`` hospitals with training rows were first
-    clustered. A signature is ``D'`` numbers that describe a hospital's data. ``rounds`` is the number of finished
-    rounds.
+    ``columns [h, D']`` has the standardised signatures of the ``h`` hospitals with training rows, and ``rounds`` is the
+    number of finished rounds.
     """
 
     columns: Floats
@@ -58,14 +57,13 @@ def check_enough_hospitals(clusters: int, sizes: Ids) -> None:
 def number_of(clusters: Clusters, sizes: Ids) -> int:
     """Return the number of clusters that the setting ``clusters`` means.
 
-    ``auto`` means :data:`CLUSTERS`, but at most one cluster for each hospital with training rows. ``sizes [N]`` has the
-    number of training rows of each hospital.
+    ``sizes [N]`` has the number of training rows of each hospital.
     """
     return min(CLUSTERS, int(np.count_nonzero(sizes))) if clusters == "auto" else clusters
 
 
 def capped(clusters: Clusters, sizes: Ids) -> str:
-    """Return a remark if ``auto`` means fewer clusters than :data:`CLUSTERS`, for lack of hospitals; else empty text.
+    """Return a remark if ``auto`` means fewer clusters than :data:`CLUSTERS`; else empty text.
 
     ``sizes [N]`` has the number of training rows of each hospital.
     """
@@ -78,10 +76,9 @@ def capped(clusters: Clusters, sizes: Ids) -> str:
 def clustered_state(
     view: FederationView, clusters: int, blocks: Sequence[Block], block_scale: bool, recluster_every: int
 ) -> State:
-    """Cluster hospitals by summaries of their data (signatures), and return the state with a model for each cluster.
+    """Cluster hospitals by their signatures, and return the state with the initial model for each cluster.
 
-    Every hospital sends its signature. Every cluster's model starts at the initial model. If ``recluster_every`` is not
-    0, the state has what :func:`raysim.strategies.hospital_clusters.by_signature.reclustered` needs to change clusters.
+    If ``recluster_every`` is not 0, the state is a :class:`ReclusteringState`.
     """
     trainable = view.trainable
     columns = signature_matrix(signatures(view, blocks)[trainable], view.classes, blocks, block_scale)
@@ -93,10 +90,10 @@ def clustered_state(
 
 
 def cluster_rows(view: FederationView, labels: Ids) -> Ids:
-    """Return for each of the N hospitals the row in which its cluster's model is stored: 1 + the cluster's number.
+    """Return the row of each hospital's cluster model, ``[N]``, from the clusters ``labels [h]`` of hospitals with
+    rows.
 
-    ``labels [h]`` has the clusters of the ``h`` hospitals with training rows. Hospitals without training rows join the
-    cluster with the most training rows.
+    Hospitals without training rows join the cluster with the most training rows.
     """
     ids = view.trainable
     cluster = np.full(len(view.sizes), 1 + np.bincount(labels, weights=view.sizes[ids]).argmax(), dtype=np.int64)
@@ -105,11 +102,9 @@ def cluster_rows(view: FederationView, labels: Ids) -> Ids:
 
 
 def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
-    """Cluster points by k-means (k-means++, 10 starts, 300 iterations, tolerance 1e-4), and return their labels
-    ``[N]``.
+    """Cluster the points ``rows [N, D]`` by k-means (k-means++, 10 starts, 300 iterations), and return labels ``[N]``.
 
-    ``rows [N, D]`` has one point per row. Clusters are numbered in the order of their first points. There are at most
-    as many clusters as distinct points.
+    Clusters are numbered in the order of their first points. There are at most as many clusters as distinct points.
     """
     from sklearn.cluster import KMeans  # a second to import, and only clustered strategies need it
 
@@ -124,8 +119,7 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
 def with_enough(labels: Ids, rows: Floats, least: int) -> Ids:
     """Merge clusters until each has at least ``least`` hospitals or one cluster is left; return the new labels ``[N]``.
 
-    While a cluster is too small, the smallest cluster (the first of equally small ones) joins the cluster whose mean is
-    nearest. Means are over ``rows [N, D]``, the points by which the hospitals were clustered.
+    While a cluster is too small, the smallest cluster joins the cluster whose mean over ``rows [N, D]`` is nearest.
     """
     while True:
         sizes = np.bincount(labels)
@@ -147,7 +141,7 @@ def by_smallest_member(labels: Ids) -> Ids:
 
 
 def members(state: State) -> Ids:
-    """Return, for each of the N hospitals, the row of ``state.models`` in which its cluster's model is stored.
+    """Return the row of ``state.models`` of each hospital's cluster, ``[N]``.
 
     Raises ``ValueError`` if hospitals are not clustered.
     """
@@ -159,10 +153,9 @@ def members(state: State) -> Ids:
 def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -> LocalProblem:
     """Return the local training of hospitals ``ids``, with proximal terms towards their cluster's and the global model.
 
-    The terms are ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2``, CHiP-FL's equation 1 without factors 1/2, with
-    the cluster model ``theta_k`` and the global model ``theta_g``. Hospitals start from their cluster's model. The
-    change of a hospital's model is added to its cluster's sum with the weight ``n_i / sum n_j``: the hospital's share
-    of the training rows of all participants in the cluster.
+    The terms are ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2`` (CHiP-FL, equation 1), with the cluster model
+    ``theta_k`` and the global model ``theta_g``. Hospitals start from their cluster's model. Their changes are averaged
+    in each cluster by training rows.
     """
     cluster = members(state)[ids]
     sizes = view.sizes[ids].astype(np.float64)
@@ -177,9 +170,9 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0
 def cluster_steps(view: FederationView, state: State, update: Update, alpha: float) -> State:
     """Update the cluster models and the global model after a round, and move cluster models towards the global model.
 
-    First each cluster model ``theta_k`` changes by the weighted sum of the cluster's participants' changes, if there
-    are any. Then ``theta_g = sum_k N_k/N theta_k``, where ``N_k/N`` is the cluster's share of all training rows. Last,
-    ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` for every cluster (appendix A).
+    First each cluster model ``theta_k`` changes by its participants' weighted sum. Then
+    ``theta_g = sum_k N_k/N theta_k``, where ``N_k/N`` is the cluster's share of all training rows. Last,
+    ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` (appendix A).
     """
     clusters = state.models[1:] + update.sums
     rows = np.bincount(members(state) - 1, weights=view.sizes, minlength=len(clusters))
@@ -187,10 +180,9 @@ def cluster_steps(view: FederationView, state: State, update: Update, alpha: flo
 
 
 def two_levels(clusters: Floats, rows: Floats | Ids, alpha: float) -> Floats:
-    """Move the models of K clusters towards the global model, and return all models, ``[1 + K, P]``.
+    """Move cluster models by ``1 - alpha`` of the way to the global model, and return all models, ``[1 + K, P]``.
 
-    Row 0 is the global model: the mean of the cluster models, weighted by the clusters' numbers of training ``rows``.
-    Each cluster model moves towards it by the fraction ``1 - alpha`` of their difference.
+    Row 0 is the global model: the mean of the cluster models, weighted by ``rows``.
     """
     top = (rows / rows.sum()) @ clusters
     return np.vstack([top, alpha * clusters + (1.0 - alpha) * top])

@@ -1,6 +1,4 @@
-"""The decorator that marks functions as encoders of patients. Only marked functions may be called with
-patients' rows. See :mod:`raysim.strategies.patient_clusters.encoding`.
-"""
+"""The decorator that marks encoders of patients; see :mod:`raysim.strategies.patient_clusters.encoding`."""
 
 from __future__ import annotations
 
@@ -16,6 +14,6 @@ Encoder = TypeVar("Encoder", bound=Callable[[Floats], Any])
 
 
 def patient_encoder(function: Encoder) -> Encoder:
-    """Mark a function that maps patients' rows to codes as an encoder, so that a configuration can name it."""
+    """Mark a function as an encoder of patients' rows, so that a configuration can name it."""
     setattr(function, MARK, True)
     return function

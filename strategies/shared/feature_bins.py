@@ -1,8 +1,8 @@
 """Histograms of hospitals' features over common bins. No row leaves a hospital.
 
-First every hospital sends a few quantiles of each feature. Each quantile represents an equal share of the recorded
-values, so together they estimate the distribution over all hospitals. The quantiles of this distribution become the
-edges between bins, which all hospitals use. Then every hospital counts its values between these edges.
+First every hospital sends a few quantiles of each feature, from which the server estimates the distribution over all
+hospitals. The quantiles of this distribution become the edges between bins. Then every hospital counts its values
+between these edges.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids,
 from raysim.strategies.shared.psi import bin_indices
 
 FINE, CLIP = 64, 5.0
-"""Quantiles with noise are estimated from counts of values in ``FINE`` bins of equal width, from ``-CLIP`` to ``CLIP``
-standard deviations from the mean."""
+"""Noisy quantiles are estimated from counts in ``FINE`` bins of equal width, from ``-CLIP`` to ``CLIP`` standard
+deviations."""
 
 
 @dataclass(frozen=True)
 class FeatureQuantiles(Statistic):
-    """Quantiles of a hospital's features, and how many values of each feature were recorded.
+    """Quantiles of a hospital's D features, and how many values of each were recorded, ``[bins + 1, D]``.
 
-    The array is ``[bins + 1, D]`` for ``columns`` features (D). The first ``bins`` rows are the quantiles of order
-    ``(k - 1/2) / bins`` for k = 1 to ``bins``; the last row has the numbers of recorded values. The quantiles of a
-    feature that was never recorded are NaN.
+    The first ``bins`` rows are the quantiles of order ``(k - 1/2) / bins`` for k = 1 to ``bins`` (NaN for a feature
+    that was never recorded); the last row has the numbers of recorded values.
     """
 
     columns: int
@@ -58,10 +57,9 @@ class FeatureQuantiles(Statistic):
 
 @dataclass(frozen=True)
 class FineCounts(Counts):
-    """Counts that a hospital sends with the noise of differential privacy, in place of :class:`FeatureQuantiles`.
+    """Counts that a hospital sends with noise, in place of :class:`FeatureQuantiles`, ``[D, FINE + 1]``.
 
-    The array ``[D, FINE + 1]`` has, for each of D features, the number of values in each of ``FINE`` bins of equal
-    width, and the number of missing values.
+    For each of D features, the number of values in each of ``FINE`` bins of equal width, and of missing values.
     """
 
     columns: int
@@ -113,17 +111,16 @@ class FeatureCounts(Counts):
 
 
 def feature_counts(view: FederationView, bins: int) -> Floats:
-    """Return histograms ``[N, D, bins + 1]`` of each of D features at each of N hospitals.
+    """Return histograms ``[N, D, bins + 1]`` of each of D features at each of N hospitals, over common bins.
 
-    All hospitals use the same bins. Summed over hospitals, each bin has about equally many values. The last bin counts
-    missing values.
+    Summed over hospitals, each bin has about equally many values. The last bin counts missing values.
     """
     counts = FeatureCounts(view.columns, bins + 1, view.noisy(FeatureCounts.name))
     return np.maximum(statistics_of(view, counts, edges=feature_edges(view, bins)), 0.0)
 
 
 def feature_edges(view: FederationView, bins: int) -> Floats:
-    """Return the edges ``[D, bins - 1]`` between the bins that all hospitals use for each of D features."""
+    """Return the edges ``[D, bins - 1]`` between the common bins of each of D features."""
     if view.noisy(FeatureQuantiles.name):
         quantiles = np.stack([quantiles_of(counts, bins) for counts in statistics_of(view, FineCounts(view.columns))])
     else:
@@ -132,10 +129,10 @@ def feature_edges(view: FederationView, bins: int) -> Floats:
 
 
 def common_edges(stacked: Floats, bins: int) -> Floats:
-    """Estimate quantiles of D features over all hospitals, of the orders ``k / bins`` for k = 1 to ``bins - 1``.
+    """Estimate the quantiles ``k / bins`` (k = 1 to ``bins - 1``) of D features over all hospitals, ``[D, bins - 1]``.
 
-    ``stacked [N, bins + 1, D]`` has the :class:`FeatureQuantiles` of each hospital. The result has the shape
-    ``[D, bins - 1]``; it is 0 for a feature that no hospital recorded.
+    ``stacked [N, bins + 1, D]`` has the :class:`FeatureQuantiles` of each hospital. The result is 0 for a feature that
+    no hospital recorded.
     """
     quantiles, recorded_rows = stacked[:, :bins], stacked[:, bins:]
     columns = stacked.shape[2]

@@ -13,8 +13,8 @@ from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids,
 class LabelCounts(Counts):
     """The number of a hospital's training rows in each of C ``classes``, ``[1, C]``.
 
-    Each number has Laplace noise of scale ``1 / privacy_epsilon``. ``privacy_epsilon`` is the ε of differential privacy
-    for adding or removing one row; None means no Laplace noise.
+    Each number has Laplace noise of scale ``1 / privacy_epsilon``, the ε of differential privacy for adding or removing
+    one row; None: no noise.
     """
 
     classes: int
@@ -37,8 +37,7 @@ class LabelCounts(Counts):
 
 
 LEAST_EPSILON = 1e-6
-"""The smallest allowed ε of the Laplace noise on label counts. The noise then has a scale of a million rows; with much
-smaller ε it would overflow."""
+"""The smallest allowed ε of the Laplace noise on label counts; with much smaller ε it would overflow."""
 
 
 def check_epsilon(epsilon: float | None) -> None:
@@ -57,7 +56,6 @@ def check_classes(field: str, classes: int, remedy: str) -> None:
 
 
 def label_counts(view: FederationView, privacy_epsilon: float | None) -> Floats:
-    """Return the number of training rows of each class at each hospital, ``[N, C]``; negative noisy counts are set to
-    0."""
+    """Return the number of training rows of each class at each hospital, ``[N, C]``; never negative."""
     program = LabelCounts(view.classes, view.noisy(LabelCounts.name), privacy_epsilon)
     return np.maximum(statistics_of(view, program)[:, 0], 0.0)

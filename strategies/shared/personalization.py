@@ -2,11 +2,10 @@
 
 In fine-tuning, every hospital continues to train the strategy's model on its own rows. The result is the hospital's own
 model; nothing is sent. In recalibration, every hospital fits ``logit p' = a + b logit p``, where ``p`` are the
-predictions of the headline model (the strategy's most personal model) for the hospital's validation rows. The ranking
-of its patients does not change. Each hospital needs labelled rows that were not used for training.
+predictions of the headline model (the strategy's most personal model) for the hospital's validation rows.
 
-Recalibration has no traffic, except with ``method: eb``. Each hospital then sends a histogram of the scores of its
-validation rows for each class, and receives two numbers.
+Traffic: with ``method: eb``, each hospital sends a histogram of the scores of its validation rows for each class, and
+receives two numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from raysim.strategies.base import (
 )
 
 RECALIBRATED = "recalibrated"
-"""The name, in results, of the strategy's most personal model after its recalibration at each hospital."""
+"""The name, in results, of the headline model after recalibration."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ class Personalization(Settings):
 
 @dataclass(frozen=True)
 class Recalibration:
-    """How each hospital recalibrates the model to report (the headline model); see
-    :mod:`raysim.statistics.clinical.recalibration`."""
+    """How each hospital recalibrates the headline model; see :mod:`raysim.statistics.clinical.recalibration`."""
 
     method: Literal["eb", "intercept", "logistic", "closed"] = "eb"
     """The method. ``eb`` shrinks each hospital's ``a`` towards the mean over hospitals. ``intercept`` fits ``a``, and
@@ -64,9 +62,6 @@ class LastSteps:
 
 
 def fine_tune(start: Ids, how: Personalization, proximal: tuple[Proximal, ...] = ()) -> LocalProblem:
-    """Return the local training in which every hospital fine-tunes a model and stores the result; nothing is sent.
-
-    ``start [N]`` has, for each of the N hospitals, the index of the strategy's model from which it starts.
-    """
+    """Return the local training in which every hospital fine-tunes the model ``start [N]`` and stores the result."""
     training = LocalTraining(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
     return LocalProblem(start=start, objective=Objective(proximal), training=training)

@@ -11,14 +11,11 @@ from raysim.strategies.base import FederationView, Ids, LocalProblem, Needs, Pro
 from raysim.strategies.shared.weights import Weighted
 
 OF_HOSPITALS = Needs.of_hospitals("trains with its own client program")
-"""The needs of strategies in this module: their sums can have a privacy guarantee for hospitals, but not for
-patients."""
 
 
 @dataclass(frozen=True)
 class DeltaTraining(Program):
-    """A client program: a hospital receives the parameters ``theta [P]``, trains, and sends the change of the
-    parameters."""
+    """A program with which a hospital receives parameters ``theta [P]``, trains, and sends their change."""
 
     size: int
     """The number of parameters, P."""
@@ -30,9 +27,9 @@ class DeltaTraining(Program):
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramAverage(Weighted):
-    """A strategy whose global model moves by the weighted mean of the changes that participants send.
+    """A strategy whose participants train by :meth:`program`.
 
-    Participants train by the strategy's own client program, :meth:`program`.
+    The global model moves by the weighted mean of their changes.
     """
 
     needs = OF_HOSPITALS
@@ -49,11 +46,11 @@ class ProgramAverage(Weighted):
 
 
 def alike(ids: Ids, program: Program) -> LocalProblem:
-    """Return the local problem in which hospitals ``ids`` run ``program``, and their changes are averaged equally."""
+    """Return the problem in which hospitals ``ids`` run ``program``, with equal weights."""
     return LocalProblem(np.zeros_like(ids), Upload(np.full(len(ids), 1.0 / max(len(ids), 1))), program=program)
 
 
 def check_plain(training: Training, name: str) -> None:
-    """Raise ``ValueError`` unless hospitals train with plain SGD. ``name`` is the strategy's name in the message."""
+    """Raise ``ValueError`` unless the optimiser is plain SGD."""
     if training.optimizer != "sgd":
         raise ValueError(f"training.optimizer: {name} is defined for sgd, not for {training.optimizer}; use sgd")

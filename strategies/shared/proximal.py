@@ -10,7 +10,7 @@ from raysim.strategies.base import FederationView, Floats, Ids, Proximal
 
 
 def global_proximal(view: FederationView, ids: Ids, mu: float, by_hospital: Mapping[str, float]) -> Proximal:
-    """Return the proximal terms ``mu/2 * |theta - theta_global|^2`` in the training losses of hospitals ``ids``.
+    """Return the proximal terms ``mu/2 * |theta - theta_global|^2`` of hospitals ``ids``.
 
     ``by_hospital`` has another mu for the hospitals that it names.
     """

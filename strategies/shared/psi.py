@@ -3,8 +3,8 @@ hospitals.
 
 D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
 Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025. The
-paper computes PSI over classes. We added PSI over quantile bins of features (:func:`feature_terms`) and over hospitals'
-sizes (:func:`size_terms`). The metrics of how much hospitals' data differ use this module, too.
+paper computes PSI over classes. PSI over quantile bins of features (:func:`feature_terms`) and over hospitals' sizes
+(:func:`size_terms`) is added.
 """
 
 from __future__ import annotations
@@ -17,17 +17,13 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Floats, Ids
 
 Smoothing = float | Literal["counts"]
-"""How empty bins are smoothed: by a number, or by ``counts``.
-
-A number is added to every share, without renormalising. ``counts`` adds half a row to every bin instead (Jeffreys'
-prior, renormalised), which matters less at hospitals with more rows.
+"""How empty bins are smoothed. A number is added to every share, without renormalising. ``counts`` adds half a row to
+every bin (Jeffreys' prior).
 """
 
 EPSILON: Smoothing = 0.05
-"""The default smoothing. It determines the contribution of an empty bin, about ``P ln(P / epsilon)`` for a class of
-share P. Only PSI values with the same epsilon are comparable. Other things equal, hospitals cluster best with this
-value (docs/heterogeneity.md). With the authors' 1e-6, a hospital's PSI depends more on whether it has one row of
-a class or none than on its distribution over all other classes."""
+"""The default smoothing. An empty bin contributes about ``P ln(P / epsilon)`` for a class of share P, so only PSI
+values with the same epsilon are comparable. Hospitals cluster best with this value (docs/heterogeneity.md)."""
 
 
 def check_smoothing(epsilon: Smoothing) -> None:
@@ -43,9 +39,9 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
     ``counts [H, C]`` has each hospital's number of rows in each bin; for D features, the shape is ``[H, D, C]``. The
     result has the shape of ``counts``. ``p_ic`` is the share of bin c at the hospital, and ``P_c`` its share over all
-    hospitals. With ``reference`` (counts without the axis of hospitals), ``P_c`` is the share in ``reference``; test
-    rows can thus be compared with training rows. Shares are smoothed by ``epsilon``. Terms are 0 for bins with
-    ``P_c = 0`` and for hospitals without rows. Terms are never negative, so that opposite differences can look alike.
+    hospitals. With ``reference`` (counts without the axis of hospitals), ``P_c`` is the share in ``reference``. Shares
+    are smoothed by ``epsilon``. Terms are 0 for bins with ``P_c = 0`` and for hospitals without rows, and never
+    negative.
     """
     rows = np.asarray(counts, dtype=np.float64)
     pool = rows.sum(axis=0) if reference is None else np.asarray(reference, dtype=np.float64)
@@ -56,11 +52,7 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
-    """Return the shares of ``counts [..., C]``, smoothed so that all are above 0.
-
-    If ``epsilon`` is a number, it is added to each share. "counts" adds half a row to each bin; the total then leaves
-    out bins that are empty in ``pool [..., C]``.
-    """
+    """Return the smoothed shares of ``counts [..., C]``. Bins that are empty in ``pool [..., C]`` do not count."""
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)
@@ -70,7 +62,7 @@ def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> F
 
 
 def psi_rows(terms: Floats) -> Floats:
-    """Return ``terms [H, C]`` with each hospital's PSI, the sum of its terms, as a new first column."""
+    """Return ``terms [H, C]`` with their sum, each hospital's PSI, as a new first column."""
     return np.column_stack([terms.sum(axis=1), terms])
 
 
@@ -84,14 +76,10 @@ def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON, reference:
 
 
 def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
-    """Return a signed measure ``[H]`` of how far each hospital's number of rows is from the mean.
+    """Return ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean`` for the numbers of rows ``n_i > 0`` in ``sizes``, ``[H]``.
 
-    The measure is ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean n``, where ``n_i`` are the numbers of rows in
-    ``sizes``, all above 0. ``mean`` is the mean number of rows with which ``sizes`` are compared; None means the mean
-    of ``sizes``.
-
-    The mean of the absolute values is the PSI between hospitals' shares of all rows and equal shares. The values are
-    signed, because absolute values could be equal for the smallest and the largest hospitals.
+    ``mean`` is the mean of ``sizes`` if None. The mean of the absolute values is the PSI between hospitals' shares of
+    all rows and equal shares. The sign tells the smallest from the largest hospitals.
     """
     ratio = sizes / (sizes.mean() if mean is None else mean)
     return np.asarray(np.abs(ratio - 1.0) * np.log(ratio))
@@ -111,7 +99,7 @@ def bin_indices(X: NDArray[Any], observed: NDArray[np.bool_], edges: Floats) -> 
 
 
 def bin_counts(index: NDArray[np.int64], home: Ids, hospitals: int, bins: int) -> NDArray[np.int64]:
-    """Return counts ``[H, D, bins]``: how many values of each feature each hospital has in each bin.
+    """Return the number of values of each hospital and feature in each bin, ``[H, D, bins]``.
 
     ``index [n, D]`` has the bin of each value, and ``home [n]`` the hospital of each row.
     """

@@ -2,8 +2,8 @@
 
 CHiP-FL (Zhou), section 4: a signature has the number of training rows, the label's prevalence, and the missing rate,
 mean and standard deviation of each feature. Each hospital sends its signature once: ``1 + (C - 1) + 3 D`` numbers for C
-classes and D features. It reveals how many training rows the hospital has, and the prevalence. For a numeric label, the
-mean and the standard deviation of the label replace the prevalence: ``1 + 2 + 3 D`` numbers.
+classes and D features. For a numeric label, the mean and the standard deviation of the label replace the prevalence:
+``1 + 2 + 3 D`` numbers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from raysim.strategies.base import (
 )
 
 CLIP = 5.0
-"""Under differential privacy, signatures are computed from values that are clipped to this number of standard
-deviations from the mean."""
+"""For noisy signatures, values are clipped to this number of standard deviations."""
 
 Block = Literal["size", "prevalence", "missingness", "mean", "std"]
 BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
@@ -39,7 +38,7 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 
 @dataclass(frozen=True)
 class Signature(Statistic):
-    """The signature of a hospital: a summary of its data, by which the server clusters hospitals.
+    """The signature of a hospital: a summary of its data.
 
     It has ``log n`` for n training rows, and the share of each class but the first. For each of the first ``columns``
     features, it has the missing rate, the mean and the population standard deviation. For a numeric label, the label's
@@ -48,7 +47,7 @@ class Signature(Statistic):
 
     With the noise of differential privacy, the program sends sums over rows: the number of rows, in total and in each
     class but the first, and for each feature the number of values, their sum and the sum of their squares. It leaves
-    out sums that the ``blocks`` do not need. Values are first clipped to ``CLIP`` and divided by it.
+    out sums that the ``blocks`` do not need.
     """
 
     classes: int
@@ -67,10 +66,7 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """Return how many sums per feature the noisy signature needs, from 0 to 3.
-
-        1 means the number of values, 2 also their sum, and 3 also the sum of their squares.
-        """
+        """The number of sums per feature, 0 to 3: the number of values, their sum, and the sum of their squares."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
@@ -80,15 +76,13 @@ class Signature(Statistic):
         return at.cache(self.name, lambda: exact_signature(at.rows, self.classes))
 
     def _rows(self, rows: Rows) -> Floats:
-        """Return, for each row of the hospital, the numbers that it adds to the sums that are sent with noise."""
         label = np.eye(self.classes)[:, 1:]
         values = np.where(rows.observed, np.clip(rows.X[:, : self.columns].astype(np.float64), -CLIP, CLIP) / CLIP, 0.0)
         parts = [np.ones((len(rows.y), 1)), label[rows.y]]
         return np.concatenate([*parts, *[rows.observed, values, values * values][: self.powers]], axis=1)
 
     def from_sums(self, sums: Floats) -> Floats:
-        """Estimate the signature from the noisy ``sums``. Means, deviations and missing rates that cannot be computed
-        from them are NaN."""
+        """Estimate the signature from the noisy ``sums``; numbers that they do not determine are NaN."""
         columns, label = self.columns, label_scalars(self.classes)
         n = max(float(sums[0]), 1.0)
         parts = [np.array([math.log(n)]), np.clip(sums[1 : 1 + label] / n, 0.0, 1.0)]
@@ -105,8 +99,8 @@ class Signature(Statistic):
 
 
 def exact_signature(rows: Rows, classes: int) -> Floats:
-    """Return the :class:`Signature` of a hospital's rows without noise. If no row has a label, the numbers that
-    describe the label are NaN."""
+    """Return the :class:`Signature` of a hospital's rows without noise; its label's numbers are NaN if no row has a
+    label."""
     n, columns = rows.observed.shape
     if n == 0:
         return np.full(1 + label_scalars(classes) + 3 * columns, np.nan)
@@ -139,14 +133,11 @@ def label_scalars(classes: int) -> int:
 def signature_matrix(
     rows: Floats, classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False, among: Floats | None = None
 ) -> NDArray[np.float64]:
-    """Return hospitals' signatures on a common scale, ``[N, D']``, so that distances between them are meaningful.
+    """Return the ``blocks`` of hospitals' signatures ``rows [N, D]`` on a common scale, ``[N, D']``.
 
-    ``rows [N, D]`` has one signature of D numbers per hospital. ``blocks`` names the parts of a signature that the D'
-    numbers of the result include. If a hospital never observed a feature, the average over the other hospitals replaces
-    the missing number. Each column is standardised over hospitals (population standard deviation; a constant column
-    becomes 0). ``block_scale`` divides each block by the square root of its length, so that many features do not
-    outweigh prevalence and size. ``among [M, D]`` has the M signatures from which averages and standard deviations are
-    computed; None means ``rows``.
+    NaN is replaced by the average over the other hospitals, and each column is standardised. ``block_scale`` divides
+    each block by the square root of its length, so that many features do not outweigh prevalence and size.
+    ``among [M, D]`` has the signatures from which averages and standard deviations are computed; None means ``rows``.
     """
     among = rows if among is None else among
     label = label_scalars(classes)
@@ -164,10 +155,7 @@ def signature_matrix(
 
 
 def fill_with_column_means(rows: Floats, among: Floats | None = None) -> Floats:
-    """Replace each NaN in ``rows`` by the mean of its column in ``among``, or by 0 if that column has only NaN.
-
-    If ``among`` is None, the mean is over ``rows``.
-    """
+    """Replace each NaN in ``rows`` by the mean of its column in ``among`` (None: ``rows``), or by 0 if all are NaN."""
     among = rows if among is None else among
     observed = ~np.isnan(among)
     sums = np.where(observed, among, 0.0).sum(axis=0)
@@ -175,9 +163,9 @@ def fill_with_column_means(rows: Floats, among: Floats | None = None) -> Floats:
 
 
 def standardise(rows: Floats, among: Floats | None = None) -> Floats:
-    """Subtract from each column of ``rows`` its mean, and divide by its population standard deviation.
+    """Standardise each column by its mean and population standard deviation over ``among`` (None: ``rows``).
 
-    Both are computed over ``among``; None means over ``rows``. A column that is constant in ``among`` becomes 0.
+    A column that is constant in ``among`` becomes 0.
     """
     among = rows if among is None else among
     spread = among.std(axis=0)
@@ -190,9 +178,7 @@ def standardise(rows: Floats, among: Floats | None = None) -> Floats:
 class NearestSignature(Newcomers):
     """The rule for a hospital that was not clustered: it joins the cluster whose mean signature is nearest to its own.
 
-    A signature summarises a hospital's data; signatures are standardised over the hospitals that were clustered. The
-    numbers that describe features are computed from all rows of the hospital, and those that describe the label from
-    its labelled rows.
+    Features are described by all rows of the hospital, and the label by its labelled rows.
     """
 
     participants: Floats
@@ -204,10 +190,8 @@ class NearestSignature(Newcomers):
     block_scale: bool
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
-        """Return the model row of the cluster whose mean signature is nearest, or None if the hospital has no rows.
-
-        It is also None if signatures describe only the label (see ``blocks``), and no row has a label. Arguments are as
-        in :meth:`raysim.strategies.base.Newcomers.row`.
+        """Return the model row of the nearest cluster; None without rows, or if signatures describe only a missing
+        label.
         """
         known = [block for block in self.blocks if len(labels) or block != "prevalence"]
         if not known or not len(X):
@@ -223,8 +207,7 @@ class NearestSignature(Newcomers):
 def nearest_cluster(own: Floats, rows: Floats, cluster: Ids) -> int:
     """Return the label of the cluster whose mean signature is nearest to the signature ``own [D']``.
 
-    ``rows [h, D']`` has the signatures of the clustered hospitals, and ``cluster [h]`` their clusters' labels. Of
-    equally near clusters, the one with the smallest label is returned.
+    ``rows [h, D']`` has the signatures of the clustered hospitals, and ``cluster [h]`` their clusters' labels.
     """
     clusters = np.unique(cluster)
     centres = np.stack([rows[cluster == k].mean(axis=0) for k in clusters])

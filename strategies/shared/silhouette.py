@@ -14,12 +14,10 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member, kmeans
 
 TIE = 1e-12
-"""Silhouettes that differ by at most this number are treated as equal. The smaller number of clusters is then
-chosen."""
+"""Silhouettes that differ by at most this number are treated as equal."""
 
 SAMPLE = 2000
-"""The largest number of rows from which the silhouettes of given labels are computed (32 MB of distances). Of more
-rows, a random sample of this size is used."""
+"""The largest number of rows for a silhouette (32 MB of distances); of more rows, a sample of this size is used."""
 
 
 def mean_silhouette(distances: Floats, labels: Ids) -> float:
@@ -40,8 +38,8 @@ def mean_silhouette(distances: Floats, labels: Ids) -> float:
 def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generator) -> int:
     """Return the index of the clustering in ``candidates`` with the largest mean silhouette; the first of equal ones.
 
-    Each candidate has the cluster labels ``[N]`` of the points ``rows [N, D]``. The time grows with N^2. With more than
-    ``SAMPLE`` points, silhouettes are therefore computed on a random sample of ``SAMPLE`` points, drawn with ``rng``.
+    Each candidate has the cluster labels ``[N]`` of the points ``rows [N, D]``. Of more than ``SAMPLE`` points, a
+    random sample drawn with ``rng`` is used.
     """
     if len(candidates) == 1:
         return 0
@@ -56,15 +54,12 @@ def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generato
 def best_clusters(
     rows: Floats, rng: Callable[[int], np.random.Generator], *, allow_one: bool, search_sample: int
 ) -> Ids:
-    """Cluster points by k-means, choose the number of clusters by the mean silhouette, and return the labels ``[N]``.
+    """Return the labels ``[N]`` of points ``rows [N, D]`` by k-means with the best number of clusters from 2 to N - 1.
 
-    ``rows [N, D]`` has one point per row. Numbers of clusters from 2 to N - 1 are tried; ``rng(k)`` seeds k-means with
-    k clusters. Fewer than three points, or points that are all equal, form one cluster. With ``allow_one``, all points
-    form one cluster if no number of clusters has a mean silhouette above 0.
+    ``rng(k)`` seeds k-means with k clusters. Fewer than three points, or points that are all equal, form one cluster.
+    With ``allow_one``, all points form one cluster if no number has a mean silhouette above 0.
 
-    Trying one number takes time proportional to N^2, and about N numbers are tried. With more than ``search_sample``
-    points, the number is therefore chosen on a random sample of ``search_sample`` points, drawn with ``rng(0)``. Then
-    all points are clustered with that number of clusters.
+    Of more than ``search_sample`` points, a random sample of this size, drawn with ``rng(0)``, decides the number.
     """
     n = len(rows)
     if n <= search_sample:

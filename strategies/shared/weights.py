@@ -1,4 +1,4 @@
-"""The weights of hospitals in averages, for example of the changes that hospitals made to the model."""
+"""The weights of hospitals in averages."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ Weighting = Literal["samples", "uniform", "floor"]
 
 @dataclass(frozen=True, kw_only=True)
 class Weighted(Strategy):
-    """A strategy that averages hospitals' model changes, with settings for the weights of hospitals.
-
-    All hospitals start from the global model, unless a subclass overrides :meth:`problem`.
-    """
+    """A strategy that averages hospitals' model changes, with settings for the weights of hospitals."""
 
     weights: Weighting = "samples"
     """The weights of hospitals: by training rows (``samples``), equal (``uniform``), or by rows with a ``floor``."""
@@ -42,8 +39,7 @@ class Weighted(Strategy):
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(self.weigh(view.sizes[ids])))
 
     def weigh(self, sizes: Ids) -> Floats:
-        """Return the weights of hospitals in an average. They sum to 1; ``sizes [H]`` are hospitals' numbers of
-        training rows."""
+        """Return the weights of hospitals with ``sizes [H]`` training rows in an average; they sum to 1."""
         return hospital_weights(sizes, self.weights, self.minimum_weight)
 
     def weigh_groups(self, sizes: Ids, group: Ids) -> Floats:
@@ -55,12 +51,10 @@ class Weighted(Strategy):
 
 
 def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> Floats:
-    """Return the weights of hospitals in an average. They sum to 1; ``sizes [H]`` are hospitals' numbers of training
-    rows.
+    """Return the weights of hospitals with ``sizes [H]`` training rows in an average; they sum to 1.
 
     ``samples`` are weights in proportion to rows. ``uniform`` weights are equal. ``floor`` weights are in proportion to
-    rows but at least ``minimum`` before they are scaled to sum 1, so that small hospitals have an influence. ``floor``
-    with ``minimum`` 0 equals ``samples``, and with 1 or more it equals ``uniform``.
+    rows but at least ``minimum`` before they are scaled to sum 1.
     """
     if weighting == "uniform":
         return np.full(len(sizes), 1.0 / max(len(sizes), 1))
@@ -74,8 +68,7 @@ def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> 
 def group_weights(sizes: Ids, group: Ids, weighting: Weighting = "samples", minimum: float = 0.0) -> Floats:
     """Return the weight of each hospital in the average of its group, ``[H]``; the weights of a group sum to 1.
 
-    ``sizes [H]`` are numbers of training rows, and ``group [H]`` the hospitals' groups. Weights are computed as in
-    :func:`hospital_weights`.
+    ``sizes [H]`` are numbers of training rows, and ``group [H]`` the hospitals' groups; see :func:`hospital_weights`.
     """
     weights = np.empty(len(sizes))
     for label in np.unique(group):

@@ -1,4 +1,4 @@
-"""The common part of strategies for boosted trees: client sampling, checks of settings, and the encoding of trees."""
+"""The common part of strategies for boosted trees."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class TreesState(State):
     edges: tuple[Floats, ...] = ()
     """The edges between bins, one array for each column; empty before the first round."""
     last: dict[str, NDArray[Any]] | None = None
-    """The trees that the last round added, in the form in which they are sent; None if there are none. Hospitals have
-    not yet added the values of these trees to the predictions that they store."""
+    """The trees that the last round added, as :func:`sent` makes them; None: none. Hospitals have not yet added their
+    values to stored predictions."""
 
 
 class Trees(Strategy):
@@ -80,8 +80,7 @@ class Trees(Strategy):
 
 
 def task_of(view: FederationView) -> TreeTask:
-    """Return the settings and the label's kind for growing trees. Raises ``TypeError`` if the model is not boosted
-    trees."""
+    """Return the task of growing trees. Raises ``TypeError`` if the model is not boosted trees."""
     if view.trees is None:
         raise TypeError("the model is not boosted trees")
     return view.trees
@@ -101,10 +100,10 @@ def steps_of(view: FederationView, state: State) -> int:
 
 
 def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
-    """Return the arrays in which trees are sent: ``column``, ``left`` and ``value``. Trees are the first axis of each.
+    """Return the arrays in which trees are sent; trees are the first axis of each.
 
-    The arrays have the column of each split, the bins that go to the left child (as packed bits), and the value of each
-    node.
+    ``column`` is the column of each split, ``left`` the bins that go to the left child (as packed bits), and ``value``
+    the value of each node.
     """
     return {
         "column": np.stack([tree.column for tree in trees]),
@@ -114,10 +113,7 @@ def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
 
 
 def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-    """Return the splits of each received tree as two arrays, with an entry for each of its I inner nodes.
-
-    ``column [I]`` is the column of the split, and ``left [I, L]`` whether each of L bins goes to the left child.
-    """
+    """Return ``column [I]`` and ``left [I, L]`` of each received tree, as in :class:`raysim.trees.growing.Grown`."""
     left = np.unpackbits(received["left"], axis=2).astype(np.bool_)
     return list(zip(received["column"], left, strict=True))
 
@@ -135,15 +131,13 @@ def columns_of(view: FederationView, tree: int) -> Mask | None:
 
 
 def rows_key(view: FederationView) -> int:
-    """Return the seed for choosing the rows on which each tree is grown."""
     return int(view.rng("rows of trees").integers(2**62))
 
 
 def taken(task: TreeTask, key: int, tree: int, numbers: Callable[[], NDArray[np.uint64]]) -> Mask | None:
     """Return a mask ``[n]`` of the rows on which the trees of boosting step ``tree`` are grown; None means all rows.
 
-    The choice is random with the seed ``key``. ``numbers()`` returns a number for each row that depends only on its
-    content (:func:`row_numbers`).
+    ``key`` is the seed, and ``numbers()`` returns the :func:`row_numbers`.
     """
     share = task.settings.row_share
     return None if share >= 1 else hashed(key, tree, numbers()) < share
@@ -160,15 +154,13 @@ def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def hashed(key: int, tree: int, numbers: NDArray[Any]) -> Floats:
-    """Return, for each of ``numbers``, a pseudo-random number between 0 and 1 that also depends on ``key`` and
-    ``tree``."""
+    """Return a pseudo-random number between 0 and 1 for each of ``numbers``, by ``key`` and ``tree``."""
     with np.errstate(over="ignore"):
         z = numbers.astype(np.uint64) + np.uint64((key + tree * _STEP) % 2**64)
     return _finished(z).astype(np.float64) / 2.0**64
 
 
 def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return, for each state in ``z``, the next output of the generator SplitMix64."""
     with np.errstate(over="ignore"):
         return _finished(z + np.uint64(_STEP))
 

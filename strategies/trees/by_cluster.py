@@ -1,7 +1,4 @@
-"""Boosted trees for each cluster of hospitals, grown from histograms that are summed within the cluster.
-
-Any clustering that is computed before the first round can be used.
-"""
+"""Boosted trees for each cluster of hospitals, grown from histograms that are summed within the cluster."""
 
 from __future__ import annotations
 
@@ -26,15 +23,14 @@ class ClusterTreesState(TreesState):
     """
 
     lasts: tuple[dict[str, Any], ...] = ()
-    """For each cluster, the trees that the last round added (:attr:`TreesState.last`); empty before the first round."""
+    """:attr:`TreesState.last` of each cluster; empty before the first round."""
 
 
 @dataclass(frozen=True)
 class ClusterTrees(FederatedTrees):
     """Boosted trees for each cluster of the strategy ``clustering``.
 
-    All clusters use the same bins, and the same prediction before the first tree. Both are computed from the rows of
-    all hospitals.
+    Bins and the prediction before the first tree are computed from all hospitals' rows.
     """
 
     title: ClassVar[str] = "Boosted trees by cluster"

@@ -3,11 +3,11 @@
 The method follows NVFlare (tree-based XGBoost) and Flower (``xgboost-comprehensive``). The order of the hospitals is
 sampled once. In each round, the next hospital receives the trees that were added since its last turn, and adds K trees.
 K is 1, or the number of classes if there are more than two. The server receives whole trees of single hospitals, whose
-leaves may contain few patients. Use ``federated_trees`` if this is not acceptable.
+leaves may contain few patients.
 
 Traffic of a round: the hospital whose turn it is receives at most K trees of every hospital, and sends K trees. A tree
-takes 8 bytes for each of its numbers. With early stopping, all hospitals receive the K new trees after each round; they
-are not sent again when it is a hospital's turn.
+takes 8 bytes for each of its numbers. With early stopping, all hospitals receive the K new trees after each round, and
+not again later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from raysim.strategies.trees.sent_whole import SENDS_TREES, SentWhole
 
 @dataclass(frozen=True)
 class TreesCyclic(SentWhole):
-    """Cyclic training of trees. It has no settings; the settings of trees are in ``model:``."""
+    """Cyclic training of trees. The settings of trees are in ``model:``."""
 
     title: ClassVar[str] = "Trees in turn"
     needs: ClassVar[Needs] = SENDS_TREES

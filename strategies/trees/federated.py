@@ -5,21 +5,20 @@ NeurIPS 2017 (histograms; the histogram of the larger child is the parent's minu
 *SecureBoost*, 2019, for histograms summed over parties. A node has the sums ``G`` of gradients and ``H`` of second
 derivatives, and its left and right child ``GL``, ``HL``, ``GR`` and ``HR``. With the penalty ``l2``, a split gains
 ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``. A leaf has the value ``-rate G / (H + l2)``, with the learning rate
-``rate``. Rules for ties, missing values and categories are in :mod:`raysim.trees.splits`, edges of bins in
-:mod:`raysim.trees.edges`.
+``rate``. See :mod:`raysim.trees.splits` for further rules.
 
 In the first round, the server also computes the number of rows of each class, and the edges between bins. For the
 edges, hospitals are called four times (eight for exact edges) and send counts that are added up. Each round grows one
-tree level by level, or one tree per class if there are more than two classes. For each node, column and bin, three sums
-over hospitals are computed, as whole numbers: the number of rows, the sum of their gradients, and the sum of their
-second derivatives. No row, prediction or leaf of a single hospital is sent. All hospitals with training rows take part;
-if the answer of one is lost, the round is repeated.
+tree level by level, or one tree per class if there are more than two classes. For each node, column and bin, the number
+of rows and the sums of gradients and of second derivatives over hospitals are computed, as whole numbers. No row,
+prediction or leaf of a single hospital is sent. All hospitals with training rows take part; if the answer of one is
+lost, the round is repeated.
 
 Traffic of a round, for each tree and hospital: a hospital sends at most ``2^(depth - 1)`` histograms of 24 W bytes. W
 is the number of bins of all columns, including the bins for missing values. There is one histogram for the root, and
 one for each pair of children that can be split further. A hospital receives at most 2 + (bins + 1)/8 bytes for each
 split so far, and 8 bytes for each leaf of the previous tree. With early stopping, hospitals receive each finished tree
-at once, for their validation rows, and not again in the next round.
+at once, and not again in the next round.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Lost(Exception):
 
 @dataclass(frozen=True)
 class FederatedTrees(Trees):
-    """Boosted trees from sums over hospitals. It has no settings; the settings of trees are in ``model:``."""
+    """Boosted trees from sums over hospitals. The settings of trees are in ``model:``."""
 
     title: ClassVar[str] = "Boosted trees from sums"
     needs: ClassVar[Needs] = Needs.more("sends histograms of gradients (random_trees sends leaves alone)")
@@ -136,13 +135,12 @@ def common_bins(view: FederationView, ids: Ids) -> Generator[Call, Answers, Bins
 
 
 def _splits(trees: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of unfinished trees that hospitals need: the splits, because no leaf has a value yet."""
     return {name: trees[name] for name in ("column", "left")}
 
 
 @dataclass(frozen=True)
 class PooledTrees(FederatedTrees):
-    """Boosted trees on the pooled rows of all hospitals. They equal the trees that :class:`FederatedTrees` grows."""
+    """Boosted trees on the pooled rows of all hospitals; they equal those of :class:`FederatedTrees`."""
 
     title: ClassVar[str] = "Pooled training"
     needs: ClassVar[Needs] = Needs.more("sends every row")

@@ -22,16 +22,12 @@ from raysim.trees.losses import GRID, check_counts, gradients, label_scale, labe
 from raysim.trees.settings import TreeTask
 
 SCALES = 64
-"""The number of exponents of two that a hospital can send for its largest label: 0 to 63. A larger exponent is sent as
-63."""
+"""The number of exponents that a hospital can send for its largest label: 0 to 63. A larger exponent is sent as 63."""
 
 
 @dataclass(frozen=True)
 class ValueCounts(Program):
-    """For each received binary prefix, the number of a hospital's rows whose value in a column starts with this prefix.
-
-    The server computes the edges between bins from these counts; see :mod:`raysim.trees.edges`.
-    """
+    """The counts for a request (:class:`raysim.trees.edges.Prefixes`) over a hospital's rows."""
 
     entries: int
     name: str = "counts of values"
@@ -57,7 +53,7 @@ class ValueCounts(Program):
 class LabelScales(Program):
     """The exponent of the smallest power of two that bounds a hospital's labels, as a one-hot vector.
 
-    The sum over hospitals shows the largest exponent. All labels are divided by this power of two.
+    All labels are divided by the largest power over hospitals.
     """
 
     name: str = "scales of labels"
@@ -96,12 +92,11 @@ class LabelSums(Program):
 
 @dataclass(frozen=True, eq=False)
 class Histograms(Program):
-    """A hospital's histograms of gradients, from which one level of the trees of boosting step ``tree`` is grown.
+    """A hospital's histograms of ``nodes [m]``, from which one level of the trees of boosting step ``tree`` is grown.
 
-    There is a histogram for each of m nodes; ``nodes [m]`` and ``which [m]`` have the indices of the nodes and of their
-    trees. The hospital receives the splits of the unfinished trees. At the first level it receives the trees of the
-    previous round, and adds their values to the margins that it stores. A row has a margin for each of the K trees of a
-    boosting step: ``base [K]`` plus the values of all trees so far.
+    ``which [m]`` has the index of each node's tree. The hospital receives the splits of the unfinished trees. At the
+    first level it receives the trees of the previous round, and adds their values to the margins that it stores, which
+    begin at ``base [K]``.
     """
 
     task: TreeTask
@@ -112,10 +107,9 @@ class Histograms(Program):
     which: Ints
     nodes: Ints
     before: bytes
-    """A digest of all trees of earlier boosting steps. The gradients of rows depend on these trees, and are cached
-    until the digest changes."""
+    """A digest of all trees of earlier boosting steps; gradients are cached until it changes."""
     key: int = 0
-    """The seed of the random choice of rows; it has no effect if trees are grown on all rows."""
+    """The seed of the random choice of rows."""
     name: str = "histograms"
 
     @cached_property
@@ -165,7 +159,6 @@ class Histograms(Program):
         return [Added({"histograms": made}, len(contexts))], memories
 
     def _margins(self, contexts: Sequence[Context], rows: _Together) -> Ints:
-        """Return the margins ``[n, K]`` of n rows: for each of the K trees of a step, the sum of the values so far."""
         if all("margins" in at.memory for at in contexts):
             margins = np.concatenate([at.memory["margins"] for at in contexts])
         else:
@@ -185,12 +178,11 @@ class Histograms(Program):
 
 
 def _names(contexts: Sequence[Context]) -> str:
-    """Return a digest of the hospitals' ids, which is part of keys in the cache."""
     return hashlib.blake2b(np.array([at.hospital for at in contexts]).tobytes(), digest_size=12).hexdigest()
 
 
 class _Together:
-    """The rows of several hospitals, concatenated, and arrays for their histograms that are cached per process."""
+    """The concatenated rows of several hospitals, and arrays for their histograms that are cached per process."""
 
     def __init__(self, contexts: Sequence[Context], bins: Bins) -> None:
         self._contexts, self._bins = contexts, bins
@@ -198,13 +190,12 @@ class _Together:
         self._names = who, f"{bins.digest} {who}"
 
     def _made(self, name: str, of: Callable[[Context], NDArray[Any]]) -> NDArray[Any]:
-        """Call ``of`` for each hospital, and return the concatenated results. They are cached per process, by
-        ``name``."""
+        """Return the concatenated results of ``of`` for all hospitals, cached per process by ``name``."""
         who = self._names[0]
         return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 
     def _in_bins(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """Return the result of ``make()``, which may depend on the bins' edges. It is cached per process."""
+        """Return the result of ``make()``, which may depend on the bins' edges, cached per process."""
         return self._contexts[0].cache(f"{name} {self._names[1]}", make, of)
 
     @cached_property
@@ -214,17 +205,13 @@ class _Together:
 
     @cached_property
     def binned(self) -> Binned:
-        """Return the rows with each value replaced by the number of its bin."""
         codes = self.codes
         made = Binned(self._bins, codes)
         # The cells of few rows are never needed.
         return made if len(codes) < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
 
     def reached(self, k: int, column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
-        """Return the node of the ``k``-th tree that each row reaches after ``levels`` levels of splits.
-
-        Results are cached, so that only the last level is computed if the level above it was requested before.
-        """
+        """Return the node of the ``k``-th tree that each row reaches after ``levels`` levels of splits."""
         if not levels:
             return np.zeros(len(self.codes), np.uint16)
         splits = 2**levels - 1
@@ -236,11 +223,9 @@ class _Together:
         )
 
     def gradients(self, make: Callable[[], tuple[Floats, Floats]], before: bytes) -> NDArray[Any]:
-        """Return an array ``[2, n, K]`` with the gradients and the second derivatives of the loss.
+        """Return the gradients and the second derivatives of the loss that ``make`` computes, ``[2, n, K]``.
 
-        There are n rows, and K trees in each boosting step.
-
-        ``make`` computes the derivatives. They are cached until ``before``, the digest of the trees so far, changes.
+        They are cached until ``before``, the digest of the trees so far, changes.
         """
         return self._contexts[0].cache(f"gradients {self._names[0]}", lambda: np.stack(make()), before)
 

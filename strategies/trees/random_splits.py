@@ -4,23 +4,22 @@ S. Maddock, G. Cormode, T. Wang, C. Maple, S. Jha: *Federated Boosted Decision T
 2022 (random splits, leaves by noisy sums). The columns and thresholds of a tree follow from the seed and from the
 limits in ``data.ranges``, and do not depend on any row. Each node is split by a random column; rows in which it is
 missing go to a random side. A numeric column is split at one of ``model.bins - 1`` thresholds at equal distances in its
-range. A categorical column is split into two random halves of its categories. All nodes above level ``model.depth`` are
-split. For each leaf of a tree, the server needs the sums of gradients and of second derivatives over all hospitals'
-rows in the leaf. The first tree has no split: the value of its one leaf, with learning rate 1, is the initial margin
-(the sum of the trees' values) of all rows.
+range, a categorical column into two random halves of its categories. For each leaf of a tree, the server needs the sums
+of gradients and of second derivatives over all hospitals' rows in the leaf. The first tree has no split: the value of
+its one leaf, with learning rate 1, is the initial margin (the sum of the trees' values) of all rows.
 
 **Norm of a row's contribution.** With the label ``y`` (0 or 1) and the predicted probability ``p``, a row has the
 residual ``a = |y - p|``. It adds two numbers to the sums of its leaf: the gradient, which is ``a`` in absolute value,
 and ``c`` times the second derivative ``a (1 - a)``. The norm of the pair is at most 1 for ``c <= phi^2.5 = 3.33``, with
-the golden ratio ``phi``. The second derivative therefore adds nothing to the privacy cost of the gradient. With more
-than two classes, a row adds such a pair for each class. The norm of all pairs together is then at most ``sqrt 2`` for
-``c <= sqrt 3``. If ``privacy.clip`` is smaller, contributions are clipped to it. All trees of a round (one, or one per
-class if there are more than two) count as one release of noisy sums in the privacy guarantee.
+the golden ratio ``phi``. The second derivative therefore adds nothing to the privacy cost. With more than two classes,
+a row adds such a pair for each class, with a norm of at most ``sqrt 2`` together for ``c <= sqrt 3``. If
+``privacy.clip`` is smaller, contributions are clipped to it. All trees of a round (one, or one per class if there are
+more than two) count as one release of noisy sums in the privacy guarantee.
 
 **Leaves.** A leaf with sums ``G`` and ``H`` has the value ``-rate G / (max(H, 0) + l2 + 3 s)``, where ``s`` is the
 standard deviation of the noise on ``G`` (0 without a privacy guarantee). The factor 3 had the best AUROC among 0, 1 and
-3, on one synthetic population and on new rows of it. Larger factors were not tried. The value is 0 if ``H`` is below
-``min_rows / 4``, the largest ``H`` that ``min_rows`` rows can have: such a leaf is mostly noise or has few patients.
+3, on one synthetic population. The value is 0 if ``H`` is below ``min_rows / 4``, the largest ``H`` that ``min_rows``
+rows can have: such a leaf is mostly noise or has few patients.
 
 Traffic of a round: each hospital receives the model and the splits of the new trees. For each new tree, it sends
 ``2^(depth + 1)`` numbers of 8 bytes.
@@ -63,8 +62,7 @@ BITS = 24
 """Sums over the rows of a leaf are rounded to multiples of ``2^-BITS``."""
 
 SHRINKING = 3.0
-"""This multiple of the standard deviation of the gradients' noise is added to the denominator of a leaf's value, which
-shrinks the value."""
+"""The multiple of the standard deviation of the gradients' noise that is added to the denominator of a leaf's value."""
 
 LEAST_ROWS = 10
 """The smallest ``model.min_rows`` that is allowed under a privacy guarantee."""
@@ -74,8 +72,7 @@ Ranges = tuple[tuple[float, float] | None, ...]
 
 
 def bound_of(task: TreeTask) -> tuple[float, float]:
-    """Return the largest norm of a row's contribution to the sums of leaves, and the factor that multiplies second
-    derivatives."""
+    """Return the largest norm of a row's contribution to the sums of leaves, and the factor of second derivatives."""
     if task.outputs > 1:
         return math.sqrt(2.0), math.sqrt(3.0)
     return 1.0, ((1.0 + math.sqrt(5.0)) / 2.0) ** 2.5
@@ -85,7 +82,7 @@ def bound_of(task: TreeTask) -> tuple[float, float]:
 class LeafSums(Program):
     """The sums of gradients and second derivatives over a hospital's rows in each leaf of the new trees.
 
-    The trees have ``depth`` levels of splits. Gradients are computed at the predictions of the received model.
+    Gradients are computed at the predictions of the received model.
     """
 
     task: TreeTask
@@ -118,7 +115,7 @@ class LeafSums(Program):
 
 @dataclass(frozen=True)
 class RandomTrees(Trees):
-    """Boosted trees with random splits. It has no settings; the settings of trees are in ``model:``."""
+    """Boosted trees with random splits. The settings of trees are in ``model:``."""
 
     title: ClassVar[str] = "Boosted trees with random splits"
     needs: ClassVar[Needs] = Needs("programs")
@@ -168,10 +165,9 @@ class RandomTrees(Trees):
 
 
 def values(task: TreeTask, G: Floats, H: Floats, noise: float, rate: float) -> Floats:
-    """Return the values of leaves as whole multiples of the smallest step of a margin (a sum of trees' values).
+    """Return the values of leaves in units of ``2^-40``, from sums of gradients ``G`` and second derivatives ``H``.
 
-    ``G`` and ``H`` are the leaves' sums of gradients and of second derivatives, and ``noise`` the standard deviation of
-    the noise on ``G``. ``rate`` is the learning rate.
+    ``noise`` is the standard deviation of the noise on ``G``, and ``rate`` the learning rate.
     """
     settings = task.settings
     raised = np.maximum(H, 0.0) + settings.l2 + SHRINKING * noise
@@ -186,8 +182,7 @@ def public_bins(task: TreeTask, ranges: Ranges) -> Bins:
 
 
 def random_tree(view: FederationView, bins: Bins, tree: int, k: int, depth: int) -> Grown:
-    """Return tree ``k`` of boosting step ``tree`` with random splits at all its ``depth`` levels, and without leaf
-    values."""
+    """Return tree ``k`` of boosting step ``tree`` with random splits at ``depth`` levels, without leaf values."""
     rng, made = view.rng("random splits", tree, k), Grown.empty(depth, bins)
     able = bins.sizes > 1
     if (chosen := columns_of(view, tree)) is not None and (able & chosen).any():

@@ -1,7 +1,6 @@
 """Rounds in which hospitals send whole trees: the common part of bagging and cyclic training.
 
-The edges between bins, and the prediction before the first tree, are computed from sums over hospitals, as in
-:mod:`raysim.strategies.trees.federated`.
+Edges between bins and the prediction before the first tree are as in :mod:`raysim.strategies.trees.federated`.
 """
 
 from __future__ import annotations
@@ -56,9 +55,8 @@ SENDS_TREES = Needs.more("sends each hospital's trees")
 class NextTrees(Program):
     """The trees of one boosting step, which a hospital grows on its own rows and then sends.
 
-    They correct the predictions of all trees so far. For each row, the hospital stores the sum of the trees' values
-    (its margins; ``base`` before the first tree). The stored margins do not yet include the trees of the last
-    ``lacking`` boosting steps. The hospital receives these trees.
+    For each row, the hospital stores its margins: ``base`` plus the values of the trees. They do not yet include the
+    trees of the last ``lacking`` boosting steps, which the hospital receives.
     """
 
     task: TreeTask
@@ -69,8 +67,7 @@ class NextTrees(Program):
     lacking: int
     key: int
     known: Floats | None = None
-    """The trees that the hospital lacked, if it already received them for its validation rows; None if they are sent
-    with the call."""
+    """The lacking trees, if the hospital already received them for its validation rows; None: the call sends them."""
     name: str = "next trees"
 
     @property
@@ -109,7 +106,7 @@ class SentWhole(Trees):
     def ready(self, view: FederationView, state: State) -> Generator[Call, Answers, TreesState]:
         """Return the state with the edges between bins and the prediction before the first tree.
 
-        Both are computed once, in the first round. Raises ``Lost`` if a hospital did not answer.
+        Raises ``Lost`` if a hospital did not answer.
         """
         own = own_state(state, TreesState)
         if own.edges:
@@ -121,8 +118,7 @@ class SentWhole(Trees):
     ) -> Generator[Call, Answers, list[Forest]]:
         """Let each of the hospitals ``ids`` grow the trees of one boosting step, and return each hospital's trees.
 
-        The predictions that hospitals store do not yet include the trees of the last ``lacking`` boosting steps. Raises
-        ``Lost`` if a hospital did not answer.
+        ``lacking`` is as in :class:`NextTrees`. Raises ``Lost`` if a hospital did not answer.
         """
         task, forest = task_of(view), forest_of(view, state)
         tree = len(forest) // task.outputs
@@ -149,7 +145,7 @@ class SentWhole(Trees):
         return Shape(sized(task, steps)).vector(forest.last(steps * task.outputs))
 
     def extended(self, view: FederationView, state: TreesState, forest: Forest) -> TreesState:
-        """Return the state after a round; ``forest`` has all trees so far, including the trees of the round."""
+        """Return the state after a round; ``forest`` has all trees, including those of the round."""
         task = task_of(view)
         new = len(forest) // task.outputs - steps_of(view, state)
         return replace(state, models=Shape(task).vector(forest)[None], last={"trees": self.vector(task, forest, new)})

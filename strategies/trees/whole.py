@@ -34,11 +34,11 @@ from raysim.trees.stored import Shape
 def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> Forest:
     """Grow trees on one hospital's rows; the edges between bins are computed from these rows alone.
 
-    With ``stop``, and if the hospital has enough validation rows (:func:`raysim.trees.boosting.enough`), the loss on
-    these rows decides how many trees are grown and kept.
+    With ``stop`` and :func:`raysim.trees.boosting.enough` validation rows, the loss on these rows decides how many
+    trees are kept.
 
-    If a class has no rows, no tree is grown. The model then predicts the shares of the classes for every row, with half
-    a row added to each class.
+    If a class has no rows, no tree is grown. The model then predicts the shares of the classes, with half a row added
+    to each class.
     """
     X, y = at.rows.X, at.rows.y
     if task.classes and (np.bincount(y, minlength=task.classes) == 0).any():
@@ -63,7 +63,7 @@ def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> For
 
 @dataclass(frozen=True)
 class OwnTrees(Program):
-    """A program that grows trees on one hospital's rows. The trees stay at the hospital."""
+    """A program that grows trees on one hospital's rows, where they stay."""
 
     task: TreeTask
     key: int
@@ -90,8 +90,8 @@ class OwnTrees(Program):
 class LocalTrees(Trees):
     """Local training of trees: every hospital grows the model's trees on its own rows, in one round.
 
-    With ``training.stop``, a hospital with enough validation rows (:func:`raysim.trees.boosting.enough`) decides by the
-    loss on these rows how many trees it grows.
+    With ``training.stop``, the loss on validation rows decides how many trees a hospital with
+    :func:`raysim.trees.boosting.enough` of them grows.
     """
 
     title: ClassVar[str] = "Training alone"

@@ -1,4 +1,4 @@
-"""The text of a sweep's page: the recommendation in plain sentences, its test figures, and the data of every trial."""
+"""The text of a sweep's page, and the data of every trial."""
 
 from __future__ import annotations
 
@@ -24,32 +24,28 @@ from raysim.tune.pareto import signed
 from raysim.tune.spaces import Space
 
 MOST_ROWS = 60
-"""The largest number of trials in the page's table. ``trials.csv`` has all trials."""
+"""The largest number of trials in the page's table."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The facts about a sweep and its data that are printed at the foot of its page."""
+    """Facts about a sweep and its data for the foot of its page."""
 
     data: str
-    """A digest of the first seed's data, which changes if the data change."""
+    """A digest of the first seed's data."""
     hospitals: int
     rows: int | None
-    """The number of rows of the data; None if hospitals report their numbers of rows with noise."""
+    """The number of rows; None if hospitals report it with noise."""
     seeds: Sequence[int]
-    """The seeds with which each trial runs."""
     config: str
-    """The sweep file's text."""
     mlflow: str
     """The address of the trials in MLflow, or the command that opens them; empty if no store is configured."""
     runs: Mapping[int, str]
-    """For each seed, the path of the page on the run with the recommended configuration on test rows."""
+    """For each seed, the path of the page on the recommended trial's run on test rows."""
     warning: str
-    """A warning that validation rows have few events; empty if they have enough."""
+    """A warning of too few events, or an empty text."""
     notes: Sequence[str] = ()
-    """Remarks of the data source on the data that it read."""
     command: str = "raysim sweep sweep.yaml"
-    """The command that reproduces the sweep."""
 
     @property
     def versions(self) -> dict[str, str]:
@@ -108,7 +104,7 @@ def sweep_page(
 def gives_up(choice: Choice) -> list[str]:
     """Return a sentence per objective on how far the recommended trial is from the best trial.
 
-    The list is empty if no trial is recommended.
+    The list is empty without a recommended trial.
     """
     if choice.knee is None or choice.recommended is None:
         return []
@@ -131,7 +127,7 @@ def gives_up(choice: Choice) -> list[str]:
 
 
 def counted(choice: Choice, counts: Mapping[str, int]) -> str:
-    """Return a text on how many trials ran all rounds, were stopped early or failed, and how many are left."""
+    """Return a text on how many trials ran all rounds, were stopped, failed, and are left."""
     ended = sum(counts[state] for state in ("completed", "stopped", "failed"))
     text = f"{words.counted(counts['completed'], 'trial')} ran all rounds"
     text += f", {counts['stopped']} were stopped early" if counts["stopped"] else ""
@@ -141,10 +137,8 @@ def counted(choice: Choice, counts: Mapping[str, int]) -> str:
 
 
 def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
-    """Return one table row per objective.
-
-    A row has the recommended trial's value on validation rows, its value on test rows, and the best trial of the Pareto
-    set.
+    """Return a table row per objective: the recommended trial's values on validation and test rows, and the best trial
+    of the Pareto set.
     """
     trial, knee = choice.recommended, choice.knee
     if trial is None or knee is None:
@@ -166,10 +160,9 @@ def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
 
 
 def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
-    """Return one table row per trial, at most :data:`MOST_ROWS`, with the searched ``keys`` as columns.
+    """Return a table row per trial, at most :data:`MOST_ROWS`, with the searched ``keys`` as columns.
 
-    The recommended trial is first, then the Pareto set, then all other trials. The latter two are sorted by the first
-    objective, best first.
+    The recommended trial is first, then the Pareto set, then other trials, each sorted by the first objective.
     """
     best = -1 if choice.knee is None else choice.knee.index
     first = np.nan_to_num(signed(choice.values, choice.sweep.larger)[:, 0], nan=-np.inf)
@@ -186,8 +179,7 @@ def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
 
 
 def trial_data(choice: Choice, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the data of each trial for the page's script. Points in the charts refer to trials by their index in the
-    list."""
+    """Return the data of each trial for the page's script, in which points of charts refer to the trial's index."""
     trials = []
     for i, trial in enumerate(choice.trials):
         values = {

@@ -1,9 +1,7 @@
 """Importances of searched keys: the share of the variance between trials that each key explains (functional ANOVA).
 
 Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter importance" (ICML 2014): a random
-forest predicts an objective from the searched keys. The trials are points in a box with one axis per key, and each leaf
-of a tree is a smaller box with one prediction. The mean of a tree's prediction over all axes but one, and the variance
-of this mean along that axis, are therefore sums over leaves.
+forest predicts an objective from the searched keys.
 """
 
 from __future__ import annotations
@@ -20,18 +18,16 @@ from raysim.tune.choice import Choice
 from raysim.tune.spaces import Dimension, Params, Space
 
 ENOUGH = 20
-"""The smallest number of completed trials for which importances are computed. With fewer trials they are mostly
-noise."""
+"""The smallest number of completed trials for which importances are more than noise."""
 
 
 def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
-    """Return the searched keys, the most important first, and their importances.
+    """Return the searched keys, the most important first, and their importances ``[K, d]``, for K keys and d
+    objectives.
 
-    The importances are an array ``[K, d]`` for K keys and d objectives.
-
-    They sum to 1 for each objective, and are NaN for an objective that is equal in all trials. Only trials with all
-    objectives defined are used. Keys that some of these trials lack, or whose value never differs, are left out. The
-    result is None if fewer than two keys or :data:`ENOUGH` trials remain.
+    Importances sum to 1 for each objective, and are NaN for an objective that is equal in all trials. Trials with an
+    undefined objective, and keys that are absent in a trial or never differ, are left out. The result is None if fewer
+    than two keys or :data:`ENOUGH` trials remain.
     """
     defined: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(choice.values), axis=1)
     trials = [trial for trial, all_defined in zip(choice.trials, defined, strict=True) if all_defined]
@@ -57,8 +53,7 @@ def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None
 def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple[Floats, Floats, list[list[int]]]:
     """Encode the values of n trials as points ``[n, D]``.
 
-    A key with listed values has one column for each value, which is 1 where a trial has that value, otherwise 0. All
-    other keys have one column. Also return the ends of each column's range, ``[D, 2]``, and the columns of each key.
+    Also return the ends of each column's range, ``[D, 2]``, and the columns of each key.
     """
     points: list[Floats] = []
     box: list[tuple[float, float]] = []
@@ -79,7 +74,7 @@ def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple
 
 
 def varied(choice: Choice, space: Space) -> Sequence[str]:
-    """Return the searched keys of which not all completed trials have the same value."""
+    """Return the searched keys whose values differ between completed trials."""
     return [
         dimension.key
         for dimension in space
@@ -88,16 +83,15 @@ def varied(choice: Choice, space: Space) -> Sequence[str]:
 
 
 TREES, DEPTH, SEED = 64, 64, 0
-"""The number of trees in the random forest, their largest depth, and the seed. The first two are Optuna's defaults."""
+"""The number of trees in the random forest, their largest depth (two defaults of Optuna), and the seed."""
 
 
 def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[Sequence[int]]) -> Floats:
-    """Compute the share of the variance of ``response`` that each of the ``coordinates`` explains. Shares sum to 1.
+    """Compute the share of the variance of ``response`` that each of the ``coordinates`` explains, with a sum of 1.
 
     ``response [n]`` is the response at each of ``points [n, D]``. A coordinate is one or several columns of ``points``,
-    and ``box [D, 2]`` has the ends of each column's range. A random forest predicts the response. Shares are means over
-    its trees that are not constant. If no coordinate explains any variance, or all trees are constant, all shares are
-    equal.
+    and ``box [D, 2]`` has the ends of each column's range. Shares are means over a random forest's trees that are not
+    constant. If nothing explains variance, all shares are equal.
     """
     from sklearn.ensemble import RandomForestRegressor
 
@@ -116,8 +110,7 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
 def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
     """Return the predictions in the L leaves of a scikit-learn tree, and the leaves' boxes.
 
-    A leaf's box is the part of ``box [D, 2]`` whose points reach the leaf. Boxes are an array ``[L, D, 2]`` of the ends
-    of their ranges in D columns.
+    A leaf's box is the part of ``box [D, 2]`` whose points reach it; boxes are ``[L, D, 2]``.
     """
     boxes = np.empty((tree.node_count, *box.shape))
     boxes[0] = box
@@ -131,10 +124,9 @@ def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
 
 
 def _marginal(values: Floats, leaves: Floats, box: Floats, columns: Sequence[int]) -> float:
-    """Average a tree's prediction over all columns but ``columns``, and return the variance of this mean over
-    ``columns``.
+    """Return the variance, over ``columns``, of a tree's mean prediction over all other columns.
 
-    ``values`` are the predictions in the tree's leaves, ``leaves`` their boxes, and ``box`` the box of all points.
+    ``values`` and ``leaves`` are the predictions and boxes of leaves, and ``box`` is the box of all points.
     """
     others = np.delete(leaves, columns, axis=1)
     room = np.prod(np.diff(np.delete(box, columns, axis=0), axis=1))

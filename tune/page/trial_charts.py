@@ -1,4 +1,4 @@
-"""Figures of a sweep. Every mark has its trial's number, so that a page can highlight the trial in all figures."""
+"""Figures of a sweep; marks have their trials' numbers, so that a page can highlight a trial in all figures."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ from raysim.tune.spaces import Space
 RECOMMENDED, FRONT, DOMINATED = Style(11, "diamond"), Style(9, "circle"), Style(-1, "square", "open")
 
 SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias", "gini": "Gini", "std": "deviation"}
-"""Short names of objectives for the columns of a heat map; all other objectives keep their names."""
+"""Short names of objectives in a heat map."""
 
 MOST_LINES = 400
-"""The largest number of trials in parallel coordinates, unless the Pareto set has more. All trials of the Pareto set
-are drawn. If there are too many other trials, those that are drawn are evenly spaced in the order of trials."""
+"""The largest number of trials in parallel coordinates, unless the Pareto set, which is always drawn, has more. Other
+trials are then drawn evenly spaced."""
 
 STEPS = 300
 """The largest number of points of the hypervolume curve."""
 
 
 def figures(choice: Choice, space: Space) -> list[Figure]:
-    """Return the charts of a sweep's page, in order. Charts for which there are too few objectives, keys or trials are
-    left out."""
+    """Return the charts of a sweep's page, in order, without those that have too few objectives, keys or trials."""
     if not choice.front.any():
         return []
     keys = varied(choice, space)
@@ -211,7 +210,7 @@ def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
 def axis(choice: Choice, j: int, further: tuple[float, float] = (math.nan, math.nan)) -> Axis:
     """Return the axis of objective ``j``, with a title that says whether more or less is better.
 
-    The axis is extended to include the interval ``further``, but by at most half of the range of values on each side.
+    It includes the interval ``further``, but is extended by at most half of the range of values on each side.
     """
     values = choice.values[:, j]
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
@@ -224,8 +223,7 @@ def axis(choice: Choice, j: int, further: tuple[float, float] = (math.nan, math.
 def scale(choice: Choice, key: str, space: Space) -> tuple[Axis, Floats]:
     """Return the axis of a searched key, and each trial's position on it.
 
-    An axis of numbers is logarithmic if the key is searched on a logarithmic scale, or if the numbers that were tried
-    are spaced logarithmically. An axis of other values shows their names.
+    An axis of numbers is logarithmic if the key's scale is, or if the tried numbers are spaced logarithmically.
     """
     values = [trial.params.get(key) for trial in choice.trials]
     given = [value for value in values if value is not None]
@@ -247,7 +245,6 @@ def _ends(low: float, high: float, values: Floats) -> tuple[str, str]:
 
 
 def _dots(chart: Chart, choice: Choice, x: Floats, y: Floats) -> None:
-    """Draw a dot for each trial: dominated trials first, then the Pareto set, and the recommended trial on top."""
     on = choice.front
     best = np.zeros(len(on), dtype=bool)
     if choice.knee is not None:
@@ -268,7 +265,7 @@ def _look(choice: Choice, i: int) -> tuple[Style, str]:
 
 
 def _plotted(choice: Choice) -> list[int]:
-    """Return the indices of the trials that are drawn as parallel coordinates; the recommended trial is last."""
+    """Return the indices of the trials in parallel coordinates; the recommended one is last."""
     others = np.flatnonzero(~choice.front & np.isfinite(choice.values).all(axis=1))
     room = max(MOST_LINES - int(choice.front.sum()), 0)
     if len(others) > room:

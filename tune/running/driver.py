@@ -1,4 +1,4 @@
-"""Run a plan's trials with Ray Tune on hospitals that are already set up."""
+"""Run a plan's trials with Ray Tune on hospitals that are set up."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ class TrialListener(Protocol):
 
 
 class TrialCallback(Callback):  # type: ignore[misc]
-    """A Ray Tune callback that collects the reports of trials, and writes trials to the journal when they end.
+    """A Ray Tune callback that writes trials to the journal when they end and then notifies ``listeners``.
 
-    It then notifies the ``listeners``. If the journal cannot be written, ``unwritten`` is the error, and the sweep
-    ends.
+    If the journal cannot be written, ``unwritten`` is the error, and the sweep ends.
     """
 
     def __init__(self, journal: Journal, listeners: list[TrialListener], heartbeats: Heartbeats) -> None:
@@ -53,7 +52,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._numbers: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return no state for Ray Tune to write to disk, because all results of this callback are in the journal."""
+        """Return no state, because the journal has all results."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -111,11 +110,10 @@ class TrialCallback(Callback):  # type: ignore[misc]
 
 
 SCRATCH = ".tune"
-"""The name of the folder of Ray Tune's temporary files, which is removed when trials have ended or the sweep is
-stopped."""
+"""The folder of Ray Tune's temporary files, which is removed at the end."""
 
 ALIVE = "alive"
-"""The name of the folder, within :data:`SCRATCH`, in which trials touch files as heartbeats."""
+"""The folder within :data:`SCRATCH` in which trials touch files as heartbeats."""
 
 QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -125,15 +123,15 @@ QUIET = {
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "3600",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
-"""Environment variables that turn off Ray Tune's logging, saving and warnings, which take longer than a trial."""
+"""Environment variables that turn off Ray Tune's slow logging, saving and warnings."""
 
 
 CAUGHT = (signal.SIGINT, signal.SIGUSR1)
-"""The signals for which Ray Tune installs handlers that it does not remove."""
+"""The signals whose handlers Ray Tune replaces and does not restore."""
 
 SPECK = 0.001
-"""The amount that each trial requests of a resource that only the driver's node has. Ray therefore runs trials on this
-node, from which rows are sent to the actors."""
+"""The amount that a trial requests of a resource of the driver's node, so that Ray runs trials on this node, where the
+rows are."""
 
 
 def drive(
@@ -147,8 +145,8 @@ def drive(
 ) -> None:
     """Run the trials that are not in the journal, in the processes of ``places``.
 
-    Return when all have ended, or after one Ctrl-C. If a trial completes no round for ``silence`` seconds, its process
-    is ended and the trial is tried again. Raises ``OSError`` if the journal cannot be written.
+    Return when all have ended, or after one Ctrl-C. A trial that completes no round for ``silence`` seconds is ended
+    and tried again. Raises ``OSError`` if the journal cannot be written.
     """
     numbers = [number for number in range(1, plan.trials() + 1) if number not in journal.trials]
     if not numbers:
@@ -209,16 +207,15 @@ def drive(
 
 
 def _here() -> str:
-    """Return the name of the resource by which Ray identifies this process's node."""
     import ray
 
     return f"node:{ray.util.get_node_ip_address()}"
 
 
 class Proposals(Searcher):  # type: ignore[misc]
-    """A searcher that passes trials to Ray Tune in the order of ``numbers``, with hyper-parameters from ``source``.
+    """A searcher that passes trials ``{trial: {number, params}}`` to Ray Tune, in the order of ``numbers``.
 
-    A trial is passed as ``{trial: {number, params}}``.
+    Their hyper-parameters come from ``source``.
     """
 
     def __init__(self, source: ProposalSource, numbers: Sequence[int], names: Sequence[str]) -> None:
@@ -242,11 +239,11 @@ class Proposals(Searcher):  # type: ignore[misc]
         self._source.learn(self._running.pop(trial_id), values)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return no state for Ray Tune to write to disk, because a resumed sweep uses the journal."""
+        """Return no state, because a resumed sweep uses the journal."""
         return {}
 
     def save(self, checkpoint_path: str) -> None:
-        """Save nothing, because a resumed sweep uses the journal."""
+        """Do nothing, because a resumed sweep uses the journal."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Restore nothing, because a resumed sweep uses the journal."""
+        """Do nothing, because a resumed sweep uses the journal."""

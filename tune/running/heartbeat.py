@@ -1,7 +1,6 @@
 """Heartbeats of trials. A trial that sends no heartbeat for too long is ended, because Ray Tune would wait forever.
 
-A trial touches a file of its own after every round. Trials run on the same machine as the driver, the process that
-starts them and checks the files.
+A trial touches a file after every round; the driver, on the same machine, checks the files.
 """
 
 from __future__ import annotations
@@ -16,37 +15,36 @@ from typing import Any
 from ray.tune import Callback
 
 LOOK_SECONDS = 1.0
-"""The smallest time between two checks of heartbeats by the driver, in seconds."""
+"""The smallest number of seconds between two checks."""
 
 COUNTED_SECONDS = 10.0
-"""The largest number of seconds between two checks that count as silence of a trial. The rest is ignored, because a
-suspended driver checks nothing."""
+"""The largest number of seconds between two checks that count as silence, because a suspended driver checks nothing."""
 
 
 class Pulse:
-    """The file that a trial touches as its heartbeat. ``trial`` is the trial's name in Ray Tune."""
+    """The file that a trial touches as its heartbeat; ``trial`` is its name in Ray Tune."""
 
     def __init__(self, folder: Path, trial: str) -> None:
         self._path = folder / trial
 
     def beat(self) -> None:
-        """Touch the trial's file, to signal that the trial is alive."""
+        """Touch the trial's file."""
         with contextlib.suppress(OSError):  # the sweep may have ended and removed its folder
             self._path.touch()
 
 
 @dataclass
 class _LastSign:
-    """The time of a trial's last heartbeat, and the seconds for which the driver has found no newer one."""
+    """The time of a trial's last heartbeat, and the seconds of silence since."""
 
     sign: int = 0
     silent: float = 0.0
 
 
 class Heartbeats(Callback):  # type: ignore[misc]
-    """A Ray Tune callback that ends the process of a trial whose file in ``folder`` was not touched for ``seconds``.
+    """A Ray Tune callback that ends a trial's process if its file in ``folder`` was not touched for ``seconds``.
 
-    Ray Tune treats the trial as one whose process died, and tries it again up to ``sweep.retries`` times.
+    Ray Tune then tries the trial again up to ``sweep.retries`` times.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -56,7 +54,7 @@ class Heartbeats(Callback):  # type: ignore[misc]
         self._ended: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return no state for Ray Tune to write to disk."""
+        """Return no state."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:

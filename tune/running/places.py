@@ -1,7 +1,6 @@
 """The processes that compute trials: shared hospital actors, or one process for each trial.
 
-If runs are small, one process per trial is faster, because messages to actors take longer than the computation of a
-round. Results are the same in both cases.
+For small runs one process per trial is faster; results are the same.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ class Hospitals:
     """The hospitals of a trial: in actors that all trials share, or in the process of the trial."""
 
     shared: Pool | None
-    """The hospital actors that all trials share; None if the trial's process contains all hospitals."""
+    """The hospital actors that all trials share; None: they are in the trial's process."""
     rows: Ids
-    """The number of rows of each hospital, ``[N]``."""
+    """The number of rows of each hospital."""
     resources: ResourcesSection
 
     def pool(self) -> Pool:
-        """Return the hospitals of a trial that runs in this process."""
+        """Return the hospitals of a trial in this process."""
         if self.shared is not None:
             return self.shared
         return InProcess(self.rows, self.resources.model_copy(update={"device": "cpu"})).pool
@@ -51,9 +50,8 @@ class Places:
     at_once: int
     """The largest number of trials that run concurrently."""
     session: Session
-    """The session that executes runs outside trials: the recommended trial's runs on test rows."""
+    """The session for runs outside trials, on test rows."""
     where: str
-    """A text for the user that says in which processes trials run."""
 
 
 @contextlib.contextmanager
@@ -62,8 +60,8 @@ def open_places(
 ) -> Iterator[Places]:
     """Start the processes that compute the ``left`` remaining trials of a sweep.
 
-    The number of processes depends on the size of ``federation``, the data of one seed. The processes end when the
-    context exits. Raises ``ResourceError`` if the requested resources do not exist.
+    Their number depends on the size of ``federation``, the data of one seed. They end when the context exits. Raises
+    ``ResourceError`` if the requested resources do not exist.
     """
     rows, asked = federation.totals, plan.sweep.concurrent
     with connected(verbose, resources.dashboard), contextlib.ExitStack() as standing:

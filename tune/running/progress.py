@@ -16,11 +16,11 @@ from raysim.tune.journal import Finished
 from raysim.tune.settings import Sweep
 
 PLAIN_SECONDS = 5.0
-"""The smallest time between two lines of progress if there is no terminal, in seconds."""
+"""The smallest number of seconds between lines of progress without a terminal."""
 
 
 class SweepProgress:
-    """The display of a sweep's progress. Of its ``total`` trials, ``finished`` had ended before this command."""
+    """The display of a sweep's progress; ``finished`` of ``total`` trials ended in earlier commands."""
 
     def __init__(self, console: Console, sweep: Sweep, total: int, finished: Iterable[Finished]) -> None:
         self._console = console

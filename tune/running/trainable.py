@@ -18,19 +18,17 @@ from raysim.tune.running.places import Hospitals
 from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20
-"""The bytes of memory that a trial requests from Ray. A trial must request some resource, and hospital actors may have
-reserved all CPUs."""
+"""The bytes of memory that a trial requests from Ray, because it must request something and CPUs may be reserved."""
 
 
 STATE = "standing-{}.safetensors"
-"""The name of a checkpoint's file with the state of a seed's run; the seed's index replaces ``{}``. The file is missing
-if the run has not begun."""
+"""The name of a checkpoint's file with the state of one run; the seed's index replaces ``{}``."""
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]
-    """The Ray Tune trainable that runs the trial in ``config``: ``{trial: {number, params}}``.
+    """The Ray Tune trainable that runs the trial ``{trial: {number, params}}`` in ``config``.
 
-    The user's own modules are imported from ``folders``. The trial's heartbeat is a file in the folder ``alive``.
+    The user's modules are imported from ``folders``. The trial's heartbeat is a file in the folder ``alive``.
     """
 
     def setup(
@@ -58,9 +56,9 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         )
 
     def step(self) -> dict[str, Any]:
-        """Execute the trial up to its next report, and return its new results.
+        """Execute the trial up to its next report.
 
-        The driver uses the ``report`` in these results. The scheduler uses the objectives, whose keys are their names.
+        Return the ``report`` for the driver, and the objectives by name for the scheduler.
         """
         report = self._trial.step()
         for seed, news in report.rounds.items():
@@ -77,8 +75,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         }
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save the state of each seed's run, so that another trial can continue from it in population-based
-        training."""
+        """Save the state of each seed's run, from which another trial can continue."""
         for i, (job, state) in enumerate(zip(self._trial.jobs, self._trial.states(), strict=True)):
             if state is not None:
                 Path(checkpoint_dir, STATE.format(i)).write_bytes(encode(state, "", job.strategy))

@@ -36,11 +36,10 @@ USED = {
 
 
 class AggregationSection(Section):
-    """The section ``aggregation``: the rule ``name`` for hospitals' updates, with a share ``assumed`` of updates that
-    are assumed to be wrong.
+    """The section ``aggregation``: the rule ``name`` for hospitals' updates, if a share ``assumed`` of them is wrong.
 
     ``before`` is a step before the rule. With ``weights: capped`` hospitals are weighted by their training rows, at
-    most ``cap``; otherwise all hospitals have equal weights.
+    most ``cap``; by default all hospitals have equal weights.
     """
 
     name: RuleName = default("aggregation.name")
@@ -56,15 +55,12 @@ class AggregationSection(Section):
 
     @property
     def of_single(self) -> bool:
-        """Whether the robust rule needs the single updates of all hospitals, to compare them.
-
-        If not, each hospital can apply the rule to its own update.
-        """
+        """Whether the rule compares the single updates of all hospitals, which the server must therefore see."""
         return self.name != "norm_bound" or self.before != "none"
 
     @property
     def by_secure_sums(self) -> bool:
-        """Whether the rule can be computed from secure sums, to which hospitals send their weighted updates."""
+        """Whether the rule can be computed from secure sums of weighted updates."""
         return self.name == "geometric_median" and self.before == "none"
 
     @model_validator(mode="after")

@@ -24,8 +24,7 @@ USED = {
 class CompressionSection(Section):
     """The section ``compression``: a compressor of updates, and what happens to the part that it loses.
 
-    If ``feedback`` is None, ``top_k`` and ``sign`` use error feedback, because they are biased. The other compressors
-    use none.
+    If ``feedback`` is None, only the biased ``top_k`` and ``sign`` use error feedback.
     """
 
     name: Literal["none", "top_k", "random_k", "sign", "qsgd", "grid"] = default("compression.name")
@@ -38,25 +37,24 @@ class CompressionSection(Section):
 
     @property
     def remembers(self) -> Literal["none", "ef", "ef21"]:
-        """Return the kind of error feedback, which decides how the part of an update that was not sent is used
-        later."""
+        """Return the kind of error feedback."""
         if self.feedback is not None:
             return self.feedback
         return "ef" if self.name in ("top_k", "sign") else "none"
 
     @property
     def of_common_entries(self) -> bool:
-        """Whether all hospitals send the same coordinates of their updates, and no error feedback is used."""
+        """Whether all hospitals send the same coordinates of their updates, without error feedback."""
         return self.name == "random_k" and self.indices == "common" and self.remembers == "none"
 
     @property
     def on_common_grid(self) -> bool:
-        """Whether all hospitals round their updates to multiples of the same step, and no error feedback is used."""
+        """Whether all hospitals round their updates to multiples of the same step, without error feedback."""
         return self.name == "grid" and self.remembers == "none"
 
     @property
     def linear(self) -> bool:
-        """Whether the server can add the compressed messages of hospitals, and decompress only their sum."""
+        """Whether the server can add compressed messages and decompress only their sum."""
         common = self.name in ("none", "grid") or (self.name == "random_k" and self.indices == "common")
         return common and self.remembers != "ef21"
 

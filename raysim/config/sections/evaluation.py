@@ -1,4 +1,4 @@
-"""The settings of evaluation: what is evaluated, on which rows, and the clinical figures."""
+"""The settings of evaluation: which rows and which metrics."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from raysim.core.section import Section
 
 
 class ClinicalSection(Section):
-    """The section ``evaluation.clinical``: clinical figures, from counts that hospitals send after the last round.
+    """The section ``evaluation.clinical``: clinical metrics, from counts that hospitals send after the last round.
 
-    A row is predicted positive at each of the ``thresholds`` that its probability reaches. Sensitivity is reported at
+    At each of the ``thresholds``, rows with at least this probability count as positive. Sensitivity is reported at
     ``specificity``, and specificity at ``sensitivity``, with one threshold for all hospitals. ``bins`` is the number of
-    bins of the calibration error. ``act_at`` is the threshold at which the net benefit of acting on the model is
-    reported.
+    bins of the calibration error. The net benefit of acting on the model is reported at the threshold ``act_at``.
     """
 
     thresholds: tuple[float, ...] = default("evaluation.clinical.thresholds")
@@ -36,7 +35,7 @@ class ClinicalSection(Section):
 
     @property
     def counted_at(self) -> tuple[float, ...]:
-        """Return the probability thresholds at which hospitals count rows: ``thresholds`` and ``act_at``, ascending."""
+        """Return the probability thresholds at which hospitals count rows, ascending."""
         return tuple(sorted({*self.thresholds, self.act_at}))
 
     @field_validator("thresholds")
@@ -48,17 +47,16 @@ class ClinicalSection(Section):
 
 
 class UnseenSection(Section):
-    """The section ``evaluation.unseen``: hospitals are left out in turn, and evaluated with models trained without
-    them.
+    """The section ``evaluation.unseen``: hospitals are evaluated in turn with models trained without them.
 
-    - ``folds``: ``leave_one_out``, a number of folds (the seed assigns hospitals), or lists of hospitals that are left
-      out together. None: ``leave_one_out`` for up to 20 hospitals, else 10 folds.
+    - ``folds``: ``leave_one_out``, a number of folds, or lists of hospitals that are left out together. None:
+      ``leave_one_out`` for up to 20 hospitals, else 10 folds.
     - ``onboarding``: the numbers of labelled rows with which a left-out hospital joins; each number is evaluated.
     - ``held``: the share of a left-out hospital's rows that is only used for testing.
     - ``trained_on``: the rows on which the participating hospitals of a fold train. ``train``: their training rows.
-      ``all``: their test rows as well, because these hospitals are not tested in the fold.
-    - ``joining``: the use of the labelled rows, in addition to the choice of a cluster: recalibration of the model,
-      fine-tuning, or none (``cluster``).
+      ``all``: their test rows as well.
+    - ``joining``: the use of the labelled rows: recalibration, fine-tuning, or only the choice of a cluster
+      (``cluster``).
     """
 
     folds: Literal["leave_one_out"] | int | tuple[str | tuple[str, ...], ...] | None = default(
@@ -106,22 +104,20 @@ class UnseenSection(Section):
 
 
 class EvaluationSection(Section):
-    """The section ``evaluation``: when, on which rows and by which figures models are evaluated.
+    """The section ``evaluation``: when, on which rows and by which metrics models are evaluated.
 
     - ``every``: the number of rounds between two evaluations of all hospitals (0: only after the last round).
     - ``part``: the part of the rows on which models are evaluated.
-    - ``loss_points``: the smallest number of rounds at which the loss over all training rows is measured (0: never). It
-      is also measured before training.
+    - ``loss_points``: the smallest number of rounds at which the loss over all training rows is measured (0: never).
     - ``groups``: the attributes by which patients are grouped after the last round. None: all attributes in the data;
       an empty list: none.
     - ``age_bands``: the ages in years at which age bands begin.
-    - ``predictions``: whether the outputs of every model used are written, for every row of all parts. They are in the
-      egress ledger.
+    - ``predictions``: whether each model's outputs are written, for every row of all parts.
     - ``importance``: how often each column is permuted within hospitals, to measure the column's effect on the headline
       model (0: never).
     - ``minimum_events``: the smallest number of rows of the rarer class with which a hospital may be reported as the
-      one with the lowest figure. The tests of spread use every hospital with a figure.
-    - ``clinical``: the figures of calibration and of decisions; None: no such figures.
+      worst.
+    - ``clinical``: metrics of calibration and of decisions; None: no such metrics.
     - ``unseen``: how a comparison leaves hospitals out; None: no hospital is left out.
     """
 

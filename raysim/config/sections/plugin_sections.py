@@ -1,6 +1,6 @@
 """Sections that name a plug-in: data, model, selection, strategy.
 
-Their further keys belong to the plug-in, and its class checks them.
+The plug-in's class checks their further keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raysim.strategies.base import Strategy
 T = TypeVar("T")
 
 LONGEST_NAME = 100
-"""The largest number of characters of an experiment's name and of a strategy's label, which become names of folders."""
+"""The largest number of characters of an experiment's name and of a strategy's label."""
 
 
 def short_enough(name: str) -> str:
@@ -52,10 +52,7 @@ class OpenSection(BaseModel):
     _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
 
     def once(self, make: Callable[[], T]) -> T:
-        """Return the plug-in that was made for this section, or call ``make`` if there is none.
-
-        ``make`` is also called if the section's keys have changed since then.
-        """
+        """Return the plug-in made for this section's current keys, or call ``make`` if there is none."""
         if self._made is None or self._made[0] != dict(self):
             self._made = dict(self), make()
         plug_in: T = self._made[1]
@@ -68,7 +65,7 @@ class OpenSection(BaseModel):
     def having(self, options: Mapping[str, Any], plug_in: Any = None) -> Self:
         """Return a copy of this section in which ``options`` replace the keys that belong to the plug-in.
 
-        ``plug_in`` is the plug-in that was made from these options; None if it has not been made yet.
+        ``plug_in`` is the plug-in that was made from ``options``, if there is one.
         """
         fields = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
         section = type(self).model_validate({**fields, **options})
@@ -86,15 +83,14 @@ class OpenSection(BaseModel):
 
 
 class DataSection(OpenSection):
-    """The section ``data``: the source and its keys, which hospitals are kept, how rows are split, and how features are
-    prepared.
+    """The section ``data``: the source and its keys, which hospitals and rows are used, and how features are prepared.
 
-    - ``minimum``: hospitals with at least this many rows are kept. ``largest``: of these, the number of the largest
-      hospitals that are kept; None: all.
+    - ``minimum``: hospitals with fewer rows are dropped. ``largest``: the number of largest hospitals that are kept;
+      None: all.
     - ``missing_flags``: whether each feature with missing training values gets a further feature that marks them.
     - ``ranges``: for each feature its smallest and largest value, or its categories, with null if it may be missing.
-    - ``scores``: existing scores of the rows, such as APACHE IV. A comparison has them as references, and they are
-      never features. None: there are none.
+    - ``scores``: existing scores of the rows, such as APACHE IV, as references of a comparison. They are never
+      features. None: there are none.
     - ``predicts``: what reports call the label, a phrase in one line. None: the source's phrase.
     """
 
@@ -174,9 +170,8 @@ class SelectionSection(PlugIn):
 class StrategySection(PlugIn):
     """The section ``strategy``: a federated method, its hyper-parameters, and a label for tables.
 
-    In a comparison, ``from`` names another configuration, such as a sweep's recommendation. The strategy is then read
-    from this configuration, with its training, selection and model. In Python a strategy or its class may replace the
-    section.
+    In a comparison, ``from`` names another configuration, such as a sweep's recommendation. Its strategy, training,
+    selection and model are then used. In Python a strategy or its class may replace the section.
     """
 
     name: str | None = default("strategy.name")
@@ -187,10 +182,7 @@ class StrategySection(PlugIn):
 
     @property
     def given(self) -> Strategy | None:
-        """Return the strategy object that Python code gave in place of a section; None if there is none.
-
-        The section's keys then describe this object.
-        """
+        """Return the strategy object that Python code gave in place of a section; None if there is none."""
         return self._given
 
     @model_validator(mode="wrap")

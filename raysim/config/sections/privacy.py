@@ -16,8 +16,7 @@ from raysim.privacy.noise import Origin
 from raysim.privacy.noisy_sums import Mechanism
 
 Adversary = Literal["outsider", "peer", "server"]
-"""The adversaries. An outsider observes the final model. A peer observes every model, and has its own data. The server
-observes every message."""
+"""The adversaries: an outsider observes the final model, a peer every model, the server every message."""
 
 
 RowUnit = Literal["patient", "example"]
@@ -27,28 +26,30 @@ LEAST_NOISE, MOST_NOISE = 1e-6, 1e9
 """The range of noise multipliers whose epsilon can be computed and whose noise fits into sums."""
 
 DEFAULT_EPSILON = 0.2
-"""The default epsilon of a kind of statistic released with noise, if neither epsilon nor a noise multiplier is set."""
+"""The default epsilon of each kind of statistic that is released with noise."""
 
 SIZE = "size"
-"""The name in the egress ledger for hospitals' numbers of rows."""
+"""The name of hospitals' numbers of rows in the egress ledger."""
 
 METRICS = "metrics"
-"""The name in the egress ledger for models' figures."""
+"""The name of models' metrics in the egress ledger."""
 
 PREPROCESSING = "preprocessing"
-"""The name in the egress ledger for the statistics by which features are scaled."""
+"""The name in the egress ledger of the statistics by which features are scaled."""
 
 MODES = {
     "hospital": ("central", "distributed", "local"),
     "patient": ("pooled", "local"),
     "example": ("pooled", "local"),
 }
-"""The modes in which noise can be added, by unit. The first mode is the default."""
+"""The modes in which noise can be added, by unit; the first is the default."""
 
 
 class AdaptiveClip(Section):
-    """``privacy.adaptive``: the clip is multiplied by ``exp(-rate (share - quantile))`` each round, where ``share`` is
-    the noisy share of updates that are shorter than the clip; see :mod:`raysim.privacy.clip`."""
+    """``privacy.adaptive``: the clip is multiplied by ``exp(-rate (share - quantile))`` each round.
+
+    ``share`` is the noisy share of updates that are shorter than the clip; see :mod:`raysim.privacy.clip`.
+    """
 
     quantile: float = default("privacy.adaptive.quantile", gt=0, lt=1)
     rate: FiniteFloat = default("privacy.adaptive.rate", ge=0)
@@ -64,7 +65,7 @@ class AdaptiveClip(Section):
 
 
 class NoisyStatistic(Section):
-    """``privacy.statistics.KIND``: noise on the sums behind this kind of egress.
+    """``privacy.statistics.KIND``: noise on the sums from which this statistic is computed.
 
     It is Laplace noise, which costs ``epsilon`` per release, or normal noise, whose standard deviation is
     ``noise_multiplier`` times the largest change by one unit.
@@ -82,7 +83,7 @@ class NoisyStatistic(Section):
         return value
 
     def mechanism(self, origin: Origin) -> Mechanism:
-        """Return the noise mechanism that these keys describe, with random numbers from ``origin``."""
+        """Return the noise mechanism that these keys describe."""
         if self.noise_multiplier is not None:
             return Mechanism(Gaussian(self.noise_multiplier), origin)
         return Mechanism(Laplace(1.0 / self.pure), origin)
@@ -111,7 +112,7 @@ class PrivacySection(Section):
     For patients, each patient's gradient is clipped. The noise is added in the steps of each hospital (``local``), or
     to one sum over all hospitals a round (``pooled``).
 
-    Give ``epsilon`` or ``noise_multiplier``. A configuration that a run has written has both, and both must agree.
+    Give ``epsilon`` or ``noise_multiplier``. If a configuration has both, they must agree.
     """
 
     unit: Literal["hospital", "patient", "example"] = default("privacy.unit")
@@ -243,8 +244,7 @@ class PrivacySection(Section):
 
     @property
     def noisy(self) -> dict[str, NoisyStatistic]:
-        """Return the noise on each kind of statistic, by the kind's name. Numbers of rows have the name
-        :data:`SIZE`."""
+        """Return the noise on each kind of statistic, by the kind's name."""
         named = {kind: statistic for kind, statistic in self.statistics.items() if plain(kind) != SIZE}
         if self.sizes == "public":
             return named
@@ -257,10 +257,7 @@ class PrivacySection(Section):
 
     @property
     def sends_bits(self) -> bool:
-        """Whether each hospital also sends one bit, which says whether its update was shorter than the clipping norm.
-
-        The clipping norm is then adapted to the noisy share of these bits.
-        """
+        """Whether each hospital also sends one bit: whether its update was shorter than the clipping norm."""
         return self.adaptive is not None and self.adaptive.bits != math.inf
 
     @property
@@ -270,12 +267,12 @@ class PrivacySection(Section):
 
     @property
     def effective_mode(self) -> str:
-        """Return ``mode``, or the default mode for the privacy unit if ``mode`` is not set."""
+        """Return ``mode``, or the unit's default mode if it is not set."""
         return self.mode or MODES[self.unit][0]
 
     @property
     def own_steps(self) -> bool:
-        """Whether each hospital adds noise to its own gradient steps (DP-SGD), which protects its patients."""
+        """Whether each hospital adds noise to its own gradient steps (DP-SGD)."""
         return self.unit != "hospital" and self.effective_mode == "local"
 
     @property
@@ -285,7 +282,7 @@ class PrivacySection(Section):
 
     @property
     def sampling(self) -> float:
-        """Return the probability with which each patient is sampled in a round. It is used in mode ``pooled``."""
+        """Return the probability with which each patient is sampled in a round of mode ``pooled``."""
         return 0.05 if self.rate is None else self.rate
 
     @property
@@ -295,8 +292,7 @@ class PrivacySection(Section):
 
 
 def plain(kind: str) -> str:
-    """Return the name of a kind of egress (data that leaves a hospital) without a final ``s``, so that ``sizes`` equals
-    ``size``."""
+    """Return the name of a kind of egress (data that leaves a hospital) without a final ``s``."""
     return kind.removesuffix("s")
 
 

@@ -11,15 +11,11 @@ from raysim.core.defaults import default
 from raysim.core.section import Section, auto_or_from
 
 LONGEST_WAIT = 1e6
-"""The longest waiting time in seconds (eleven days), because system calls limit waiting times."""
+"""The longest waiting time in seconds (eleven days), because system calls limit it."""
 
 
 class OwnActor(Section):
-    """The resources of the actor of a hospital in ``resources.per_hospital``. A field that is None has the value
-    that is configured for other actors. If ``cpus_per_actor`` is None, too, the actor has one CPU.
-
-    The actor computes with as many threads as it has whole CPUs.
-    """
+    """The resources of the actor of a hospital in ``resources.per_hospital``. None means the value for other actors."""
 
     cpus: float | None = default("resources.per_hospital.*.cpus", gt=0, allow_inf_nan=False)
     gpus: float | None = default("resources.per_hospital.*.gpus", ge=0, allow_inf_nan=False)
@@ -28,19 +24,18 @@ class OwnActor(Section):
 class ResourcesSection(Section):
     """The section ``resources``: how hospitals are assigned to actors, and what each actor has.
 
-    - ``hospitals_per_actor``: ``auto`` starts as many actors as can run at once.
+    - ``hospitals_per_actor``: ``auto`` starts as many actors as can run in parallel.
     - ``cpus_per_actor``: None shares the cluster's CPUs evenly.
     - ``device``: ``auto`` computes on the actor's GPU share if torch finds a GPU.
-    - ``timeout``: an actor without an answer after this many seconds is restarted once. The second time is an error.
+    - ``timeout``: an actor without an answer after this many seconds is restarted once; the second time is an error.
     - ``per_hospital``: hospitals, by name, with an actor of their own that has other CPUs and GPUs.
-    - ``data``: how rows reach other nodes: from a ``shared`` folder, ``shipped`` through Ray, or ``auto``, which ships
-      them if the folder cannot be read.
+    - ``data``: how rows reach other nodes: from a ``shared`` folder, ``shipped`` through Ray, or ``auto`` (shipped if
+      the folder cannot be read).
     - ``autoscale``: nodes that an autoscaler may start if the running nodes cannot run an actor.
     - ``dashboard``: whether a Ray that raysim starts has its dashboard.
     - ``runs_at_once``: the number of runs of a comparison, or trials of a sweep, that run in parallel, each in one
       actor. ``auto``: as many as there are cores, if runs are small.
-    - ``head_start``: whether the command's own process executes a small run, unless the section requests resources that
-      only Ray has.
+    - ``head_start``: whether the command's own process executes a small run.
     """
 
     hospitals_per_actor: Annotated[Literal["auto"] | int, auto_or_from(1)] = default("resources.hospitals_per_actor")

@@ -17,7 +17,7 @@ OF_PREPROCESSING, OF_LABELS = 0, 1
 
 
 class DropSection(Section):
-    """``secure.drop``: the probability of each hospital to be lost at a stage of a sum."""
+    """``secure.drop``: the probability that a hospital is lost at each stage of the protocol of a secure sum."""
 
     share: float = default("secure.drop.share", ge=0, lt=1)
     mask: float = default("secure.drop.mask", ge=0, lt=1)
@@ -30,8 +30,8 @@ class SecureSection(Section):
     - ``mode``: ``model`` only counts the bytes of masks, and ``execute`` computes the masks. Both give bit-identical
       results.
     - ``threshold``: the number of shares that reconstruct a secret; ``auto`` is more than two thirds of its shares.
-    - ``neighbours``: with how many hospitals each hospital shares a mask; ``auto`` is about three times the logarithm
-      of the group's size.
+    - ``neighbours``: the number of hospitals with which each hospital shares masks; ``auto`` is about three times the
+      logarithm of the group's size.
     - ``small_clusters``: a cluster with fewer hospitals than ``minimum`` ends the run (``refuse``), or is merged with
       the nearest cluster (``merge``).
     """
@@ -45,14 +45,13 @@ class SecureSection(Section):
 
     @property
     def least_members(self) -> int:
-        """Return the number of hospitals below which a cluster is merged with another; 1 if clusters are never
-        merged."""
+        """Return the number of hospitals below which a cluster is merged with another; 1 if none is merged."""
         return self.minimum if self.small_clusters == "merge" else 1
 
     def of_setup(self, group: int) -> SetupSums:
-        """Return the masking of a secure sum that is computed before the first round.
+        """Return the masking of the secure sum with index ``group`` before the first round.
 
-        ``group`` is the index of the sum. Raises ``ConfigError`` if the package for masks is needed but not installed.
+        Raises ``ConfigError`` if the package for masks is needed but not installed.
         """
         # Imported here alone: most runs have no secure sums.
         from raysim.secure import masks

@@ -1,7 +1,6 @@
 """The section ``system``: the speed, connection and reliability of each simulated hospital.
 
-These are properties of the simulated hospitals on a virtual clock. They do not depend on the simulating machine, whose
-speed changes no number of a run.
+The hospitals work on a virtual clock, so that the speed of the simulating machine changes no result.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ DRAWS: dict[str, Any] = {
     "lognormal": lambda rng, n, median, sigma: median * np.exp(sigma * rng.standard_normal(n)),
     "choice": lambda rng, n, *values: rng.choice(np.array(values), n),
 }
-"""The distributions by name: functions that return ``n`` random values. A hospital's value does not depend on the
-hospitals after it in the list."""
+"""The distributions by name: functions that return ``n`` random values. Hospitals added at the end of the list change
+no other value.
+"""
 
 FORMS = ", ".join(f"{{{name}: [...]}}" for name in DRAWS)
 
@@ -34,7 +34,6 @@ MEGABIT = 125_000
 
 
 def _amount(value: Any) -> Any:
-    """Return ``value`` if it is a number or ``{distribution: [parameters]}``, else raise ``ValueError``."""
     if not isinstance(value, Mapping):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{as_yaml(value)} is not a number or one of {FORMS}")
@@ -89,12 +88,11 @@ PERFECT = {
     "availability": 1.0,
     "dropout": 0.0,
 }
-"""The default quantities of a hospital: unlimited speed, always available, never lost."""
+"""The default quantities of a hospital."""
 
 
 class RoundsSection(Section):
-    """The section ``system.rounds``: when the server ends a round. Asynchronous strategies have no rounds and ignore
-    it.
+    """The section ``system.rounds``: when the server ends a round. Asynchronous strategies ignore it.
 
     - ``deadline``: the number of seconds after which the server stops waiting. With ``late: drop`` a later update is
       dropped. With ``late: discount`` it is used in the round in which it arrives, with its weight times ``1 / (1 +
@@ -126,8 +124,8 @@ class RoundsSection(Section):
 
 
 class SystemSection(Section):
-    """The section ``system``: simulated hospitals that need time and are unreliable. Each quantity is one number for
-    all hospitals, or ``{distribution: [parameters]}``, from which each hospital's value is sampled by the run's seed.
+    """The section ``system``: unreliable hospitals that need time. Each quantity is one number for all hospitals, or
+    ``{distribution: [parameters]}``, from which each hospital's value is sampled by the run's seed.
 
     - ``rows_per_second``: the speed of training, in rows times epochs per second. ``downlink`` and ``uplink`` are in
       Mbit/s; ``latency`` is in seconds, before each message. A quantity that is not set takes no time.

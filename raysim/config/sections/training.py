@@ -1,5 +1,4 @@
-"""The settings of training: how hospitals train in a round, when a run ends early, and which settings a comparison
-tries first."""
+"""The settings of training: local training, early stopping, and the settings that a comparison tries first."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ class StopSection(Section):
     """The section ``training.stop``: early stopping when the loss on validation rows no longer falls.
 
     A fall is a decrease by more than ``tolerance`` times the loss before training. The run ends after ``patience``
-    rounds in a row without a fall, and the models of the round with the smallest loss are used. See
-    :mod:`raysim.engine.measuring.stopping`.
+    rounds in a row without a fall, and the models of the round with the smallest loss are used.
     """
 
     patience: int = default("training.stop.patience", ge=1)
@@ -31,8 +29,8 @@ class StopSection(Section):
 class TrainingSection(Section):
     """The section ``training``: local training of a round.
 
-    ``batch_size: 0`` is the full batch, and ``rounds: 0`` only sets the strategy up. With ``stop`` (an empty section
-    has its defaults), ``rounds`` is the maximum.
+    ``batch_size: 0`` is the full batch, and ``rounds: 0`` only sets the strategy up. With ``stop``, ``rounds`` is the
+    maximum.
     """
 
     rounds: int = default("training.rounds", ge=0)
@@ -63,8 +61,7 @@ def _whole(value: Any, least: int) -> bool:
 
 
 class TuneSection(BaseModel):
-    """The section ``tune``: the values of keys of ``training`` and ``model``, by dotted name, that a comparison tries
-    first.
+    """The section ``tune``: the values of keys of ``training`` and ``model`` that a comparison tries first.
 
     Every strategy is tried with every combination, and evaluated on validation rows.
 
@@ -83,13 +80,13 @@ class TuneSection(BaseModel):
     models: dict[str, dict[str, list[Any]]] = default("tune.models")
 
     def grid(self, learner: str) -> dict[str, list[Any]]:
-        """Return the values that tuning tries for a model, by dotted key. ``learner`` is the model's name in tables."""
+        """Return the values that tuning tries for the model ``learner`` (its name in tables), by dotted key."""
         return self.models.get(learner, self.model_extra or {})
 
     def tries_models(self, learner: str) -> bool:
         """Whether tuning tries keys of the model, or has separate values for this model.
 
-        If so, strategies without training steps are also tuned. ``learner`` is the model's name in tables.
+        If so, strategies without training steps are also tuned.
         """
         return learner in self.models or any(key.startswith("model.") for key in self.grid(learner))
 
@@ -104,9 +101,10 @@ class TuneSection(BaseModel):
         return value
 
     def of_seeds(self, seeds: Sequence[int]) -> tuple[int, ...]:
-        """Return the seeds with which tuning's trials run, which are among the ``seeds`` of the comparison.
+        """Return the seeds with which tuning's trials run.
 
-        Raises ``ConfigError`` if the comparison has fewer seeds than tuning asks for, or lacks one that tuning lists.
+        Raises ``ConfigError`` if the comparison's ``seeds`` are fewer than tuning asks for, or lack one that tuning
+        lists.
         """
         if self.seeds is None:
             return tuple(seeds)

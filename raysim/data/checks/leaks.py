@@ -1,9 +1,7 @@
 """Find columns of a table that may reveal its label (leaks), and numbers that may be codes.
 
-A model uses every column that predicts its label. Examples of leaks are a date of death, a code that is entered at
-discharge, and a laboratory value that is ordered only for dying patients. With such a column a model seems excellent
-but is of no use. The check reads each column as the source contains it, over all rows, test rows included. Of a large
-table it reads only evenly spaced rows.
+Examples of leaks are a date of death, a code that is entered at discharge, and a laboratory value that is ordered only
+for dying patients. The check reads the source's columns in all rows or, in a large table, in evenly spaced rows.
 """
 
 from __future__ import annotations
@@ -22,13 +20,12 @@ from raysim.data.checks.suspects import LEVELS, Leaks, Suspect, columns_at, in_o
 from raysim.data.raw_columns import RawColumns
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""Limits on the AUROC of a single column, above which the column is reported as a warning (``WARN``), as a question
-(``ASK``) or in a list (``LIST``). For ``WARN``, the lower confidence limit of the AUROC must be above the limit.
+"""The AUROC of a column above which it is reported as a warning, as a question or in a list. For ``WARN``, the lower
+confidence limit must be above the threshold.
 """
 
 FLAG = 0.80
-"""The limit on the AUROC with which missing values of a column predict the label. Above it, a warning names the column.
-"""
+"""The AUROC with which missing values predict the label, above which a warning names the column."""
 
 HIGH = 0.97
 """The AUROC above which a model's AUROC counts as unusually high."""
@@ -53,7 +50,7 @@ def check(
     """Find columns that may reveal the label, and numbers that may be codes, in the rows ``rows [n]`` of ``table``.
 
     ``home [n]`` is the hospital of each row and ``y [n]`` its label: the index of a class, or a real number if
-    ``classes`` is empty. No column is compared with a real-valued label.
+    ``classes`` is empty. With a real-valued label, no column is suspected of revealing it.
     """
     order = in_order(home)
     checks = _Checks(tuple(hospitals), home[order], y[order], tuple(classes), len(table.order))
@@ -71,8 +68,6 @@ def check(
 
 @dataclass(frozen=True, eq=False)
 class _Checks:
-    """Checks of one column at a time, on ``n`` rows that are sorted by hospital."""
-
     hospitals: tuple[str, ...]
     home: Ints
     y: NDArray[Any]
@@ -81,14 +76,11 @@ class _Checks:
 
     @property
     def compared(self) -> range:
-        """The classes that are compared, one at a time, with all others. Of two classes, only the second (the positive
-        class) is compared.
-        """
+        """The classes to compare with all others; of two classes, only the second (the positive class)."""
         C = len(self.classes)
         return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
 
     def note(self, rows: int, best: Separation, strongest: str) -> str:
-        """Return a line on what was checked and on the column that predicts the label best."""
         if not self.classes:
             return "the label is a number: no column is compared with it"
         if not self.compared:
@@ -108,9 +100,7 @@ class _Checks:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Check a column of numbers. Return the suspicion that it is a leak or contains codes (or None), and the AUROC
-        with which the column predicts a class.
-        """
+        """Return the suspicion that a column of numbers is a leak or contains codes (or None), and its AUROC."""
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
         if missing.any():
@@ -128,9 +118,7 @@ class _Checks:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Check a categorical column, in which missing values count as a category. Return the suspicion that it is a
-        leak (or None), and the AUROC with which the column predicts a class.
-        """
+        """Return the suspicion that a categorical column is a leak (or None), and its AUROC."""
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
             cells = Cells.of(self.home, codes + 1, self.y, len(self.classes))
@@ -139,9 +127,6 @@ class _Checks:
         return self._absent(name, codes < 0) or self._strong(name, strength, event, LIST), strength
 
     def _strong(self, name: str, strength: Separation, event: int, limit: float) -> Suspect | None:
-        """Report the column ``name`` as a suspected leak if it predicts the class ``event`` with an AUROC above
-        ``limit``.
-        """
         if not _passes(strength, limit):
             return None
         ranks = f"feature '{name}' alone ranks {strength.auroc:.3f} of pairs within hospitals right{self._of(event)}"
@@ -156,9 +141,6 @@ class _Checks:
         return "" if len(self.classes) == 2 else f" ('{self.classes[event]}' against the rest)"
 
     def _absent(self, name: str, missing: NDArray[np.bool_]) -> Suspect | None:
-        """Report the column ``name`` as a suspected leak if the label can be predicted from whether its value is
-        missing.
-        """
         lacking = int(missing.sum())
         if not self.compared or min(lacking, len(missing) - lacking) < _ROWS:
             return None
@@ -180,11 +162,7 @@ class _Checks:
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
-        """Report a column of few different whole numbers if the numbers may be codes rather than amounts.
-
-        They may be codes if, from the lowest to the highest number, the share of the positive class first rises and
-        then falls, or first falls and then rises.
-        """
+        """Report a column of few whole numbers that may be codes rather than amounts."""
         if len(self.classes) != 2 or not _few(value):
             return None
         values, code = np.unique(value, return_inverse=True)
@@ -209,16 +187,14 @@ class _Checks:
 
 
 def _passes(strength: Separation, limit: float) -> bool:
-    """Whether the AUROC is above ``limit``, and its lower confidence limit above ``limit - _LOOSE``; False for NaN."""
     return strength.auroc > limit and strength.low > limit - _LOOSE
 
 
 def _few(value: NDArray[Any]) -> bool:
-    """Whether the first rows of a column have few different values, so that the values may be codes."""
     return len(np.unique(value[: 50 * _CODES[1]])) <= _CODES[1]
 
 
 def _best(strengths: Iterator[tuple[Separation, int]]) -> tuple[Separation, int]:
-    """Return the strongest separation (with the highest lower confidence limit), and the class that it separates."""
+    """Return the separation with the highest lower confidence limit, and its class."""
     listed = list(strengths)
     return max(listed, key=lambda each: -1.0 if np.isnan(each[0].auroc) else each[0].low)

@@ -1,8 +1,7 @@
 """Find differences between hospitals in a table that suggest errors, before anything is trained.
 
-A hospital may use other units, write 0 for values that were not measured, lack a column, or reuse the patient numbers
-of another hospital. The same rows may occur under two hospitals' names. The check reads each column as the source
-contains it, over all rows. Most checks read only evenly spaced rows of a large table.
+For example, a hospital may use other units, write 0 for missing values, lack a column, or have another hospital's rows.
+The check reads the source's columns in all rows; most checks of a large table read evenly spaced rows.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ FACTORS = {
     10.0: "about ten times",
     1.8: "about 1.8 times",
 }
-"""Factors between the usual units of a measurement, each with the words that describe it in a message."""
+"""Factors between usual units of a measurement, with their descriptions in messages."""
 
 _ENOUGH = 20  # fewest recorded values of a hospital whose quartiles are compared
 _ROWS = 10  # fewest rows with the same value, or without a value, at a hospital; fewest shared rows
@@ -57,13 +56,11 @@ class _Column:
     name: str
     value: NDArray[Any]
     home: Ints
-    """The hospital of each value, ``[n]``."""
     sizes: Ints
-    """The number of values at each hospital, ``[H]``."""
 
     def quartiles(self) -> Floats:
-        """Compute the lower quartile, median and upper quartile of each hospital, ``[3, H]``; NaN for a hospital with
-        few values.
+        """Compute the quartiles and median of each hospital, ``[3, H]`` in ascending order; NaN for a hospital with few
+        values.
         """
         order = np.argsort(self.value)
         order = order[np.argsort(self.home[order].astype(np.min_scalar_type(len(self.sizes))), kind="stable")]
@@ -87,8 +84,8 @@ def check(
     """Return the suspected errors in the rows ``rows [n]`` of ``table``, the most serious first.
 
     ``home [n]`` is the hospital of each row, and ``patients [n]`` its patient, if known. ``y [n]`` is each row's label:
-    the index of a class, or a real number if ``classes`` is empty. ``unlike`` are columns with a different value in
-    every row, which the search for copied rows ignores.
+    the index of a class, or a real number if ``classes`` is empty. ``unlike`` are columns that the search for copied
+    rows ignores, because they differ in every row.
     """
     order = in_order(home)
     checks = _Checks(tuple(hospitals), home[order], len(table.order))
@@ -109,16 +106,12 @@ def check(
 
 @dataclass(frozen=True, eq=False)
 class _Checks:
-    """Checks of one column at a time, on rows that are sorted by hospital."""
-
     hospitals: tuple[str, ...]
     home: Ints
     columns: int
 
     def absent(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask ``[H]`` of the hospitals where a column has no value. A hospital is left out if this may be
-        chance, given the share of missing values at other hospitals.
-        """
+        """Return a mask ``[H]`` of the hospitals where a column has no value, except where this may be chance."""
         H = len(self.hospitals)
         if not missing.any():
             return np.zeros(H, np.bool_)
@@ -129,14 +122,12 @@ class _Checks:
         return np.asarray(whole & (sizes >= _ROWS) & (chance < _CHANCE) & ~whole.all())
 
     def without(self, where: tuple[int, ...], names: Sequence[str]) -> Suspect:
-        """Report the columns ``names``, which have no value at the hospitals ``where``, as a possible error."""
         quoted = [f"'{name}'" for name in names]
         what = f"feature {quoted[0]} has" if len(names) == 1 else f"features {_named(quoted)} have"
         at = _named([self.hospitals[h] for h in where])
         return Suspect(names[0], "ask", f"{what} no value at {at}: models there train without")
 
     def numbers(self, name: str, value: NDArray[Any], home: Ints) -> Iterator[Suspect]:
-        """Yield the first suspected error, if any, in the recorded values of a column of numbers."""
         if not len(value):
             return
         sizes = np.bincount(home, minlength=len(self.hospitals))
@@ -147,10 +138,8 @@ class _Checks:
         yield from filter(None, [next(filter(None, suspects), None)])
 
     def _marked(self, column: _Column) -> Suspect | None:
-        """Report a value that is frequent at a few hospitals and rare at most others. It may stand for a missing value.
-
-        Only the lowest and the highest value are checked. A value is reported if it is further from every other value
-        than the standard deviation of the other values.
+        """Report a value that may stand for a missing value, because it is frequent at a few hospitals and rare at most
+        others.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
@@ -172,9 +161,7 @@ class _Checks:
         return None
 
     def _filled(self, column: _Column) -> Suspect | None:
-        """Report a measurement that has one value in all rows of a hospital, if this value is rare at other hospitals.
-        It may have been filled in.
-        """
+        """Report a measurement that may have been filled in: a hospital has a single value, which is rare elsewhere."""
         value, sizes = column.value, column.sizes
         filled = np.flatnonzero(sizes)
         starts = (np.cumsum(sizes) - sizes)[filled]
@@ -192,11 +179,7 @@ class _Checks:
         return Suspect(column.name, "ask", f"{text} and varies elsewhere: was it filled in?")
 
     def _units(self, column: _Column) -> Suspect | None:
-        """Report a measurement that is in another unit at some hospitals.
-
-        Hospitals are divided into two groups by their values. The groups' quartiles must differ by the factor between
-        two units, or as degrees Celsius and Fahrenheit do.
-        """
+        """Report a measurement that is in another unit at some hospitals."""
         sides = _two_sides(column.quartiles())
         if sides is None:
             return None
@@ -217,12 +200,7 @@ class _Checks:
         return None
 
     def _coded(self, column: _Column) -> Suspect | None:
-        """Report a column whose lowest or highest number is a usual code for a missing value, such as -999.
-
-        The numbers -1 and -9, -99, ... are reported if all other values are at least 0. The number 999, and longer
-        numbers of nines, are reported if their distance from all other values is greater than the range of the other
-        values.
-        """
+        """Report a column whose lowest or highest number is a usual code for a missing value, such as -999."""
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
             if not _CODE.fullmatch(f"{odd:g}"):
@@ -245,10 +223,8 @@ class _Checks:
 def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
     """Divide hospitals into a group of low and a group of high values by their ``quartiles [3, H]``.
 
-    For each group, return the median of each quartile over its hospitals, ``[3]``. Also return a mask ``[H]`` of the
-    smaller group. Return None if the groups overlap: an upper quartile of the low group is not below all lower
-    quartiles of the high group. Also return None if hospitals within a group differ too much: by a factor above the
-    square root of the ratio between the groups' medians.
+    Return the median of each quartile over each group's hospitals, ``[3]``, and a mask ``[H]`` of the smaller group.
+    Return None if the groups overlap, or if hospitals within a group differ too much.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:
@@ -319,9 +295,6 @@ def _copies(
 
 
 def _hashed(table: RawColumns, rows: Ints, unlike: Collection[str]) -> NDArray[np.uint64]:
-    """Compute a hash of each row, ``[n]``: rows with the same values, apart from the columns ``unlike``, have the same
-    hash.
-    """
     import pandas as pd
 
     hashed = np.zeros(len(rows), np.uint64)

@@ -1,11 +1,9 @@
 """The AUROC of one column alone within hospitals, with its standard error.
 
-Rows of a hospital are compared only with rows of the same hospital, so a column that merely identifies hospitals has an
-AUROC of 0.5. The AUROC is computed from cells. For one value at one hospital, a cell contains the number of rows of
-each class.
+Only rows of the same hospital are compared, so a column that merely identifies hospitals has an AUROC of 0.5.
 
-The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the counts. DeLong's standard error is
-0 if a column separates the classes, so that ten rows would look as certain as ten thousand.
+The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the counts. DeLong's would be 0 for a
+column that separates the classes, even with ten rows.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ from raysim.metrics.measures import hanley_mcneil
 from raysim.metrics.segments import sortable
 
 FEWEST = 5
-"""The smallest number of rows of a class, and of rows of other classes, with which a hospital is included in an AUROC.
-"""
+"""The smallest number of rows of a class, and of other rows, with which a hospital is included."""
 
 # Rows are sorted by a key of 64 bits: hospital from bit 40, value from bit 8, class below. Masks of value and class
 # follow.
@@ -40,34 +37,34 @@ class Separation:
     rows; NaN if no hospital is included.
     """
     se: float
-    """The standard error of ``auroc``."""
     hospitals: int
-    """The number of included hospitals, which have at least :data:`FEWEST` rows of the class and of the rest."""
+    """The number of included hospitals."""
 
     @property
     def low(self) -> float:
-        """The lower limit of the 95 % confidence interval of ``auroc``."""
+        """The lower limit of the 95 % confidence interval."""
         return self.auroc - Z * self.se
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The rows of one column, counted by hospital and value: ``G`` cells in order of hospitals, then of values."""
+    """The rows of one column, counted by hospital and value: ``G`` cells, one for each value at each hospital, in this
+    order.
+    """
 
     hospital: Ints
-    """The hospital of each cell, ``[G]``."""
     value: NDArray[Any]
-    """A number for each cell, ``[G]``, that is greater for a greater value of the column, and the same for the same
-    value at different hospitals.
+    """A number for each cell, ``[G]``, that increases with the value of the column, and is equal for the same value at
+    different hospitals.
     """
     counts: Ints
     """The number of rows of each of the ``C`` classes in each cell, ``[G, C]``."""
 
     @staticmethod
     def of(hospital: Ints, value: NDArray[Any], y: Ints, classes: int) -> Cells:
-        """Build the cells of ``n`` rows. ``value [n]`` is the value of each row, and ``y [n]`` its class.
+        """Count ``n`` rows; ``value [n]`` is the value of each row, and ``y [n]`` its class.
 
-        Values are single-precision numbers other than NaN, or whole numbers from 0 to 2^32 - 1. There are at most 2^24
+        Values are single-precision numbers other than NaN, or whole numbers from 0 to 2^32 - 1. There may be up to 2^24
         hospitals and 256 ``classes``.
         """
         bits = sortable(value.astype(np.float32)) if value.dtype.kind == "f" else value
@@ -83,12 +80,10 @@ class Cells:
         return Cells((cells >> (_HOSPITAL - _VALUE)).astype(np.int64), cells & _BITS, counts)
 
     def by_rate_elsewhere(self, event: int) -> Cells:
-        """Return the cells of the same rows, with each value replaced by the share of the class ``event`` among rows
-        with this value at other hospitals.
+        """Replace each value by the share of the class ``event`` among rows with this value at other hospitals.
 
-        A value that no other hospital has is replaced by the share of ``event`` among all rows of other hospitals. The
-        new value of a row therefore does not depend on labels of its own hospital. The result has two classes: 1 for
-        ``event``, and 0 for all other classes.
+        If no other hospital has the value, all rows of other hospitals count. The new value of a row does not depend on
+        labels of its own hospital. The result has two classes: 1 for ``event``, and 0 for all others.
         """
         n, k = self.counts.sum(axis=1), self.counts[:, event]
         _, code = np.unique(self.value, return_inverse=True)
@@ -107,8 +102,7 @@ class Cells:
 def separation(cells: Cells, event: int, *, directed: bool = False) -> Separation:
     """Compute how well the values of ``cells`` rank rows of class ``event`` above other rows of the same hospital.
 
-    Whether high or low values indicate the class is chosen once, over all hospitals. With ``directed``, high values
-    indicate the class.
+    With ``directed``, high values indicate the class; else the direction is chosen once, over all hospitals.
     """
     k = cells.counts[:, event].astype(np.float64)
     others = cells.counts.sum(axis=1) - k
@@ -135,7 +129,6 @@ def separation(cells: Cells, event: int, *, directed: bool = False) -> Separatio
 
 
 def _starts(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask that marks the first value of each run of equal ``values [n]``."""
     first = np.ones(len(values), bool)
     first[1:] = values[1:] != values[:-1]
     return first

@@ -1,4 +1,4 @@
-"""Findings of the checks of a table before training, as plain values, and the rows that the checks read."""
+"""Findings of the checks of a table, as plain values, and the rows that the checks read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LEVELS: tuple[Level, ...] = ("warn", "ask", "list")
 
 @dataclass(frozen=True)
 class Suspect:
-    """Something in a table that a check found, and that may be an error.
+    """A possible error in a table.
 
-    The ``level`` is ``warn`` if the table is almost certainly wrong, ``ask`` if a person should decide, and ``list`` if
-    the table may well be right.
+    Its ``level`` is ``warn`` if the table is almost certainly wrong, ``ask`` if a person should decide, and ``list`` if
+    it may well be right.
     """
 
     feature: str
@@ -33,12 +33,12 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Leaks:
-    """The columns that are suspected to reveal the label, and a note on what was checked."""
+    """The columns that may reveal the label, and a note on what was checked."""
 
     suspects: tuple[Suspect, ...] = ()
     """At most one finding for each column, the gravest first."""
     note: str = ""
-    """A note on what was checked and what could not be checked; empty if nothing was checked."""
+    """What was checked and what could not be checked; empty if nothing was checked."""
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Leaks:
@@ -57,7 +57,7 @@ _BLOCK = 16  # columns copied at once
 
 
 def in_order(home: Ints) -> Ints:
-    """Return the positions of the rows to check, sorted by hospital: all rows, or evenly spaced rows of a large table.
+    """Return the positions of the rows to check, sorted by hospital: all rows, or evenly spaced ones of a large table.
 
     ``home [n]`` is the hospital of each row.
     """
@@ -78,11 +78,6 @@ def columns_at(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any
 
 
 def _sample(sizes: Ints) -> Ints:
-    """Choose rows to check among rows that are sorted by hospital, and return their positions. They are evenly spaced
-    rows of evenly spaced hospitals.
-
-    ``sizes [H]`` is the number of rows of each hospital.
-    """
     stride = -(-sizes // _OF_HOSPITAL)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     sampled = np.flatnonzero(within % np.repeat(np.maximum(stride, 1), sizes) == 0)

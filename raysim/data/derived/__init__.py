@@ -1,1 +1,1 @@
-"""Federations derived from another federation, for attacks and audits, or from some of its rows."""
+"""Federations derived from another federation or some of its rows, for attacks and audits."""

@@ -1,4 +1,4 @@
-"""Federations with canaries: each canary has a separate feature, a column that is 0 in all other rows."""
+"""Federations with canaries, each with a feature of its own, which is 0 in all other rows."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def with_patients(
     """Add a canary patient to ``federation`` for each entry of ``hospital [m]``, and store the result in ``folder``,
     which must exist.
 
-    Canary ``i`` has ``rows`` training rows at hospital ``hospital[i]``. After the federation's features, new features
-    are added; ``columns`` is their number. In a canary's rows, the new feature with index ``column[i]`` is ``length``,
-    and all other features are 0.
+    Canary ``i`` has ``rows`` training rows at hospital ``hospital[i]``. ``columns`` features are added after the
+    federation's own. In a canary's rows, the added feature with index ``column[i]`` is ``length``, and all other
+    features are 0.
     """
     F, total = federation.X.shape[1], len(federation.y)
     order, bounds = [], federation.bounds.copy()
@@ -45,9 +45,8 @@ def with_hospitals(federation: Federation, donors: Ids, rows: int, columns: int,
     """Add a canary hospital to ``federation`` for each hospital in ``donors [m]``, and store the result in ``folder``,
     which must exist.
 
-    New features are added, which are 0 in all rows; ``columns`` is their number. The canary hospitals follow the
-    federation's hospitals. Canary hospital ``i`` has ``rows`` training rows, which are copies of training rows of the
-    hospital ``donors[i]``, and no other rows.
+    ``columns`` features are added, which are 0 in all rows. After the federation's hospitals, canary hospital ``i`` has
+    ``rows`` training rows, copied from the hospital ``donors[i]``, and no other rows.
     """
     total, bounds = len(federation.y), federation.bounds.tolist()
     copies = [np.resize(np.arange(bounds[h][0], bounds[h][1]), rows) for h in donors.tolist()]
@@ -71,10 +70,8 @@ def _store(
     people: Ids | None,
     like: Ids | None = None,
 ) -> None:
-    """Store the features ``X``, with labels and attributes that are copied from ``federation``.
-
-    Each row gets the label and attributes of a row of ``federation``, whose position is in ``donor [n]``. Each added
-    hospital gets the attributes of a hospital in ``like``.
+    """Store the features ``X`` with labels and attributes of the rows ``donor [n]`` and, for added hospitals, of the
+    hospitals ``like``.
     """
     meta: dict[str, Any] = json.loads((federation.folder / "federation.json").read_text())
     added = [] if like is None else like.tolist()

@@ -11,10 +11,10 @@ from raysim.data.federation import Federation, write
 
 
 def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Federation:
-    """Store some rows of ``federation`` as a federation in the new folder ``folder``. ``rows [n]`` are their positions,
-    ascending. All of them are test rows, without features.
+    """Store the rows at the ascending positions ``rows [n]`` of ``federation`` in the new folder ``folder``. All of
+    them become test rows, without features.
 
-    All hospitals are included, even hospitals with none of these rows.
+    All hospitals are included, even those without these rows.
     """
     home = np.repeat(np.arange(len(federation.hospitals)), federation.totals)[rows]
     counts = np.bincount(home, minlength=len(federation.hospitals))
@@ -46,10 +46,10 @@ def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Fe
 def newcomer(
     federation: Federation, hospital: int, train: NDArray[np.int64], test: NDArray[np.int64], folder: Path
 ) -> Federation:
-    """Store one hospital as a federation in ``folder``, with training rows ``train`` and test rows ``test``. Return the
-    new federation.
+    """Store one hospital as a federation in ``folder``, and return the federation.
 
-    ``train`` and ``test`` are positions of rows in ``federation``. Features are copied without a new preprocessing.
+    Its training rows ``train`` and test rows ``test`` are positions in ``federation``. Features are copied without a
+    new preprocessing.
     """
     rows = np.concatenate([train, test])
     write(

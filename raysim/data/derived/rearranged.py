@@ -1,4 +1,4 @@
-"""Federations with another division of each hospital's rows into training and test, and with added rows."""
+"""Federations with another division of rows into training and test, and with added rows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Added:
     """Rows to add to a federation."""
 
     X: NDArray[np.float32]
-    """The features of the ``k`` rows after preprocessing, ``[k, F]``."""
+    """The features after preprocessing, ``[k, F]``."""
     y: NDArray[Any]
-    """The labels of the rows, ``[k]``."""
+    """The labels, ``[k]``."""
     hospital: NDArray[np.int64]
-    """The index of each row's hospital in the federation, ``[k]``."""
+    """The index of each row's hospital, ``[k]``."""
 
     @staticmethod
     def none(federation: Federation) -> Added:
@@ -34,8 +34,8 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
     """Store a federation whose hospitals train on the rows where ``trained`` is true; ``folder`` must exist.
 
     ``trained [N + k]`` is a mask of the ``N`` rows of ``federation``, followed by the ``k`` rows of ``added``.
-    Validation rows stay validation rows. All other rows are test rows. The result's ``source_rows`` are positions among
-    the ``N + k`` rows.
+    Validation rows stay validation rows, and all other rows are test rows. The result's ``source_rows`` are positions
+    among the ``N + k`` rows.
     """
     people = _people(federation)
     rows, bounds = _order(federation, trained, added.hospital)
@@ -57,7 +57,6 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
 
 
 def _people(federation: Federation) -> NDArray[np.int64] | None:
-    """Return the patient of each row, ``[N]``; None if the source's patients are unknown."""
     try:
         return federation.people
     except FileNotFoundError:
@@ -67,9 +66,7 @@ def _people(federation: Federation) -> NDArray[np.int64] | None:
 def _order(
     federation: Federation, trained: NDArray[np.bool_], added: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the positions of the rows in their new order, and the bounds of each hospital's parts in this order,
-    ``[H, 4]``.
-    """
+    """Return the rows' positions in their new order, and each hospital's bounds in this order, ``[H, 4]``."""
     index: list[NDArray[np.int64]] = []
     bounds, at, total = np.empty_like(federation.bounds), 0, len(federation.y)
     for h, (start, train, validation, stop) in enumerate(federation.bounds.tolist()):
@@ -100,7 +97,6 @@ def trained_on(federation: Federation) -> NDArray[np.bool_]:
 
 
 def _extended(name: str, values: NDArray[Any], k: int) -> NDArray[Any]:
-    """Extend the values of a patient attribute by ``k`` rows of new patients, whose attributes are unknown."""
     if values.dtype.kind == "f":
         return np.append(values, np.full(k, np.nan))
     if values.dtype.kind in "iu":

@@ -2,8 +2,7 @@
 
 Y. Kashnitsky: *Hierarchical Text Classification*, Kaggle, 2019, in its publisher's layout: ``train_40k.csv`` and
 ``val_10k.csv``. The columns ``Text`` and ``Cat1`` are used; ``Cat1`` is the product's category at the first of three
-levels. The paper of Clust-PSI-PFL reports 50,000 reviews of 6 classes without naming their source. This data set has
-the same numbers of reviews and classes.
+levels. The Clust-PSI-PFL paper uses 50,000 reviews of 6 classes, as there are here, without naming their source.
 """
 
 from __future__ import annotations
@@ -47,9 +46,6 @@ class AmazonReviews(Texts):
 
 
 def _reviews(file: Path, silo: str) -> pd.DataFrame:
-    """Read category, reviewer and text of each review from a file. Raises ``DataError`` that names the file and row for
-    an unknown category, an empty text or a missing reviewer.
-    """
     wanted = ["Cat1", "userId", "Text"]
     reviews = read_csv(file, "is not a file of these reviews", usecols=wanted, dtype=str, keep_default_na=False)
     strange = np.flatnonzero(~reviews["Cat1"].isin(CATEGORIES))

@@ -1,4 +1,4 @@
-"""The synthetic sets of CS-RCFL as a federation: few hospitals in groups; each group has one linear model.
+"""The synthetic data sets of CS-RCFL as a federation: few hospitals in groups, each with one linear model.
 
 X. Konti et al., *CS-RCFL*, numerical experiments. Hospital ``i`` has rows of features ``x ~ N(μ_i, Σ_i)``. The
 hospitals of a group ``g`` have the same weights ``w_g ~ N(0, I)`` of the linear model. The label is
@@ -7,9 +7,7 @@ are separable.
 
 The paper does not say how means and covariances are sampled. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is either
 ``B B' / F`` with a standard normal matrix ``B [F, F]`` for ``F`` features (``wishart``), or ``I`` (``identity``). The
-choice of ``Σ_i`` decides the result in the paper's figure, see ``docs/coalitions.md``. A Wishart matrix with as many
-degrees of freedom as dimensions is nearly singular. In some directions of the feature space a hospital's patients
-hardly differ, unlike those of other hospitals. The hospital's model learns nothing about these directions.
+choice of ``Σ_i`` decides the result in the paper's figure, see ``docs/coalitions.md``.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from raysim.core.words import counted
 from raysim.data.records import Records
 
 Rows = tuple[Floats, Floats]
-"""Features ``X [n, F]`` and labels ``y [n]``. A label is a real number in regression, and 0 or 1 in classification."""
+"""Features ``X [n, F]`` and labels ``y [n]``: real numbers in regression, 0 or 1 in classification."""
 
 Covariance = Literal["wishart", "identity"]
 SIZES = {"regression": (50, 150), "classification": (100, 200)}
@@ -99,8 +97,8 @@ PART = "part"
 class Coalitions(BaseModel):
     """The synthetic data sets of CS-RCFL: hospitals in groups, each group with one linear model.
 
-    Each hospital trains on 50 to 150 rows in regression and 100 to 200 in classification. Its ``tests`` test sets
-    together are its test part (``data.split: {column: part}``). The true group is the hospital's attribute ``group``.
+    Each hospital trains on 50 to 150 rows in regression and 100 to 200 in classification. Its ``tests`` test sets are
+    its test part (``data.split: {column: part}``). The true group is the hospital's attribute ``group``.
     """
 
     invented: ClassVar[bool] = True
@@ -133,7 +131,7 @@ class Coalitions(BaseModel):
 
     def reserve(self, by: str | None, column: str | None) -> Coalitions:
         """Return this source unchanged. Raises ``DataError`` if ``by`` is given, or if ``column`` is neither None nor
-        ``PART``, the column that tells training rows from test rows.
+        ``PART``.
         """
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")

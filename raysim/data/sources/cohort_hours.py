@@ -1,8 +1,7 @@
-"""Read the column ``time`` of hourly cohorts: the length of an hour in its unit, and the rows before admission or
-without a time.
+"""Read the column ``time`` of hourly cohorts: its unit, and the rows before admission or without a time.
 
-A time stored as a duration has a unit; a time stored as a number has none. If the user does not name the unit of such
-numbers, a unit is assumed: the first of second, minute and hour with which all times are whole hours.
+A time stored as a duration has a unit; a time stored as a number has none. Without a named unit, numbers have the first
+of the units second, minute and hour with which all times are whole hours.
 """
 
 from __future__ import annotations
@@ -28,11 +27,9 @@ Unit = Literal["hours", "minutes", "seconds"]
 _HOUR: dict[Unit, int] = {"seconds": 3600, "minutes": 60, "hours": 1}
 _OF_DURATIONS = {"s": 3600, "ms": 3_600_000, "us": 3_600_000_000, "ns": 3_600_000_000_000}
 _LAST = 90 * 24
-"""If a unit of time is assumed, the largest number of hours after admission that a time may be; a later one is an
-error.
-"""
+"""For an assumed unit of time, the largest number of hours after admission; a later time is an error."""
 _STEPS = (1, 2, 3, 4, 6, 8, 12, 24)
-"""If a unit of time is assumed, the numbers of hours that may lie between rows; another number is an error."""
+"""For an assumed unit of time, the numbers of hours that may lie between rows; any other is an error."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Hours:
     length: Mapping[str, int]
     """How many units of the column ``time`` make an hour, by the name of the file."""
     notes: tuple[str, ...]
-    """Notes on the assumed unit, steps of several hours, and rows that are left out, one line each."""
+    """Notes on the unit, steps of several hours, and rows that are left out."""
 
 
 def read_hours(
@@ -51,11 +48,11 @@ def read_hours(
     files: Mapping[str, Path],
     unit: Unit | None,
 ) -> Hours:
-    """Return how many units of the column ``time`` make an hour in each file of a cohort. ``kinds`` has the type of
-    this column for each file that has it; its keys are the names of the files' views.
+    """Return the length of an hour in the unit of the column ``time``, for each file of a cohort. ``kinds`` has the
+    type of this column by the name of the file's view.
 
-    ``unit`` is the unit of times that are numbers; with None a unit is assumed. Raises ``DataError`` for times between
-    full hours, and for a unit that cannot be right.
+    ``unit`` is the unit of times that are numbers (None: assume one). Raises ``DataError`` for times between full
+    hours, and for a unit that cannot be right.
     """
     times = {name: _Times.read(connection, name, file) for name, file in files.items() if name in kinds}
     length = {name: hour for name, kind in kinds.items() if (hour := _of_duration(kind)) is not None}
@@ -80,7 +77,7 @@ def _of_duration(kind: pa.DataType) -> int | None:
 
 
 def _assumed(times: NDArray[Any]) -> Unit:
-    """Return the shortest unit with which all times are whole hours; ``hours`` if there is none, or all times are 0."""
+    """Return the shortest unit with which all times are whole hours; ``hours`` if there is none or all times are 0."""
     fits = (unit for unit, hour in _HOUR.items() if times.any() and not (times % hour).any())
     return next(fits, "hours")
 
@@ -91,11 +88,8 @@ class _Times:
 
     file: Path
     known: NDArray[Any]
-    """The different times, without missing and infinite ones, ``[T]``."""
     rows: NDArray[np.int64]
-    """The number of rows with each time, ``[T]``."""
     without: int
-    """The number of rows whose time is missing or infinite."""
 
     @staticmethod
     def read(connection: duckdb.DuckDBPyConnection, view: str, file: Path) -> _Times:

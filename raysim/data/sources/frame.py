@@ -1,7 +1,7 @@
 """A pandas data frame as data: the frame is stored in the cache as a Parquet file, which the source ``table`` reads.
 
-The configuration of a run on a data frame can therefore be stored, resumed, and read by other processes. The index of
-the data frame is not stored.
+The configuration of a run on a data frame can therefore be stored and read by other processes. The index of the data
+frame is not stored.
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SOURCE = "table"
-"""The name of the data source that reads a stored data frame."""
+"""The name of the source that reads a stored data frame."""
 
 FILE = "frame.parquet"
 
 _WRITTEN = (str, int, float, Decimal, np.number, np.bool_)
-"""The types of values that may be mixed in one column of a data frame. Each value of such a column is stored as its
-text.
-"""
+"""The types of values that may be mixed in one column; each value of such a column is stored as text."""
 
 
 def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +50,7 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_index(frame: pd.DataFrame, name: Any, field: str) -> None:
-    """Raise ``DataError`` if ``name`` is not a column of the data frame but an index. Indexes are not stored."""
+    """Raise ``DataError`` if ``name`` is not a column of the data frame but an index, which is not stored."""
     named = isinstance(name, str) and name in getattr(getattr(frame, "index", None), "names", ())
     if named and name not in frame.columns:
         raise DataError(f"{field}: '{name}' is the data frame's index; make it a column: frame.reset_index()")
@@ -76,8 +74,8 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
 
 
 def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
-    """Return the data frame as an Arrow table, with categories in Arrow's dictionary type. If ``columns`` is given,
-    other columns are left out.
+    """Return the data frame as an Arrow table, with categories in Arrow's dictionary type. Columns that are not in
+    ``columns`` are left out, unless it is None.
 
     Raises ``DataError`` naming ``field`` if ``frame`` is not a data frame, has several columns of one name, or contains
     values without an Arrow type.

@@ -83,7 +83,7 @@ class Cifar10(Pooled):
 def _check(images: NDArray[Any], labels: NDArray[Any], what: str) -> None:
     """Raise ``DataError`` unless ``images`` are bytes ``[n, 28, 28]`` and ``labels`` have the shape ``[n]``.
 
-    Images as floating-point numbers are refused, because they may have been scaled already.
+    Floating-point images are refused, because they may have been scaled already.
     """
     if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or len(images) == 0:
         raise DataError(
@@ -99,7 +99,6 @@ def _check(images: NDArray[Any], labels: NDArray[Any], what: str) -> None:
 
 
 def _npz(file: Path) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """Read the training part and the test part of the archive, each as images and labels."""
     try:
         # The file is opened here, since numpy does not close a file that it opened and could not read.
         with file.open("rb") as opened:
@@ -112,7 +111,6 @@ def _npz(file: Path) -> list[tuple[NDArray[Any], NDArray[Any]]]:
 
 
 def _idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
-    """Read the array in a gzipped IDX file, which must contain unsigned bytes in ``dimensions`` dimensions."""
     try:
         content = gzip.decompress(file.read_bytes())
     except (OSError, EOFError, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""Divide pooled rows among hospitals, for data without hospitals; a parameter decides how much hospitals differ.
+"""Divide pooled rows among hospitals; a parameter decides how much hospitals differ.
 
 Dirichlet: M. Yurochkin et al., *Bayesian Nonparametric Federated Learning of Neural Networks*, ICML 2019, in the form
 of Q. Li et al., *Federated Learning on Non-IID Data Silos*, ICDE 2022. Similarity: S. P. Karimireddy et al.,
@@ -25,13 +25,11 @@ TEST = 0.2
 
 
 def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size: int = 10) -> Ids:
-    """Return the hospital of each row, ``[n]``. The hospitals' shares of each class are sampled from a symmetric
+    """Return the hospital of each row, ``[n]``. Each class is divided among hospitals by shares from a symmetric
     Dirichlet distribution with parameter ``alpha``.
 
-    For each class of ``labels [n]`` in turn, the hospitals' shares are sampled and the shuffled rows of the class are
-    divided accordingly. A hospital that already has ``n / hospitals`` rows gets no rows of later classes. Small
-    ``alpha`` gives hospitals of few classes. With large ``alpha`` all hospitals have about the class shares of the
-    whole data set.
+    A hospital that already has ``n / hospitals`` rows gets no rows of later classes. With small ``alpha``, hospitals
+    have few classes; with large ``alpha``, their class shares are about those of all rows.
 
     Sampling is repeated up to 1000 times, until every hospital has at least ``min_size`` rows. Raises ``DataError`` if
     all tries fail, if there are too many hospitals for the number of rows, or if ``alpha`` is too large for sampling.
@@ -70,13 +68,11 @@ def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
     """Return the hospital of each row, ``[n]``. A ``share`` of all rows is divided at random, and the others in order
     of their labels.
 
-    Rows are shuffled. The first ``round(share n)`` rows stay in random order; the remaining rows are sorted by label.
-    Both sets are divided in the same way: of ``m`` rows, hospital ``j`` of ``H`` gets positions ``floor(j m / H)`` to
-    ``floor((j + 1) m / H) - 1``. With a share of 1, all hospitals have about the same class shares. With a share of 0,
-    each hospital has only one or a few classes.
+    The first ``round(share n)`` of the shuffled rows stay in random order; the others are sorted by label. With a share
+    of 1, all hospitals have about the same class shares. With a share of 0, each hospital has only one or a few
+    classes.
 
-    Raises ``DataError`` if a hospital would get no row. This is possible only if random rows and sorted rows are both
-    fewer than hospitals.
+    Raises ``DataError`` if a hospital would get no row.
     """
     _check(labels, hospitals)
     order = stream(seed, "similarity").permutation(len(labels))
@@ -96,10 +92,10 @@ def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
 
 
 def holdout(labels: Ids, home: Ids, seed: int) -> NDArray[np.int8]:
-    """Return the part of each row, ``[n]``: 0 for training, 2 for test. A fifth of each hospital's rows are for test.
+    """Return the part of each row, ``[n]``: 0 for training, 2 for test. A fifth of each hospital's rows, rounded, are
+    for test, and at least one is for training.
 
-    The division is stratified by class at each hospital that has at least two rows of each of its classes. The number
-    of test rows is rounded to the nearest whole number. At least one row is for training.
+    The division is stratified by class at hospitals with at least two rows of each of their classes.
     """
     part = np.zeros(len(labels), dtype=np.int8)
     by_hospital = np.argsort(home, kind="stable")
@@ -123,8 +119,8 @@ def holdout(labels: Ids, home: Ids, seed: int) -> NDArray[np.int8]:
 
 
 def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator) -> Ids | None:
-    """Sample the number of rows of each class at each hospital, ``[C, H]``. Return None if a class cannot be divided:
-    all hospitals that can get more rows have a sampled share of 0.
+    """Sample the number of rows of each class at each hospital, ``[C, H]``. Return None if a class cannot be
+    divided.
     """
     held = np.zeros(hospitals, dtype=np.int64)
     even = of_class.sum() / hospitals
@@ -141,9 +137,7 @@ def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator)
 
 
 def _dealt(codes: Ids, parts: Ids, seed: int, attempt: int) -> Ids:
-    """Return the hospital of each row, ``[n]``. The rows of each class are shuffled; ``parts [C, H]`` is the number of
-    them that each hospital gets.
-    """
+    """Return the hospital of each row, ``[n]``, if it gets ``parts [C, H]`` shuffled rows of each class."""
     # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)

@@ -20,9 +20,9 @@ class PatientTypes(BaseModel):
 
     The features of a patient of type ``k`` are ``m_k + N(0, I)`` with ``m_k = separation N(0, I) / sqrt(F)``, followed
     by ``flags`` random binary features without information. The logit of the label is ``signal (x - m_k).w_k``, where
-    ``w_k`` has length 1. ``w_k`` mixes weights specific to type ``k`` (share ``contrast``) with weights common to all
-    types. A hospital's shares of types are sampled from a Dirichlet distribution with parameter ``mixing``; with a
-    smaller parameter, hospitals differ more. The type is not a feature.
+    ``w_k`` has length 1. It mixes weights specific to type ``k`` (share ``contrast``) with weights common to all types.
+    Each hospital's shares of types are sampled from a Dirichlet distribution with parameter ``mixing``; with a small
+    one, hospitals differ more. The type is not a feature.
     """
 
     invented: ClassVar[bool] = True
@@ -81,10 +81,6 @@ class PatientTypes(BaseModel):
 
 
 def _sizes(rows: int, hospitals: int) -> list[int]:
-    """Compute the number of rows of hospitals 1, 2, 3, ...: proportional to 1, 1/sqrt(2), 1/sqrt(3), ..., and at least
-    one row.
-
-    The sizes are rounded, so that their sum may differ a little from ``rows``.
-    """
+    """Compute the number of rows of hospitals ``k`` = 1, 2, ..., proportional to ``1 / sqrt(k)``, and at least one."""
     weights = 1 / np.sqrt(np.arange(1, hospitals + 1))
     return [max(1, round(rows * weight)) for weight in (weights / weights.sum()).tolist()]

@@ -1,8 +1,7 @@
 """Pooled data sets without hospitals, divided among clients by a partition protocol.
 
-For each of these data sets, the configuration gives the number of clients and the partition, which decides how much
-clients differ. Each client's rows are divided 80/20 into training and test, stratified by class. The split
-``data.split: {column: part}`` uses this division.
+The configuration gives the number of clients and the partition, which decides how much clients differ. For
+``data.split: {column: part}``, each client's rows are divided 80/20 into training and test, stratified by class.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PART = "part"
 class Alternatives(BaseModel):
     """A section in which one key decides which other keys have an effect; keys without effect are refused.
 
-    A written configuration omits keys without effect, so that it can be read again.
+    A written configuration omits these keys, so that it can be read again.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -53,9 +52,7 @@ class Alternatives(BaseModel):
 
 
 class Partition(Alternatives):
-    """The rule that assigns rows to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with the ``share`` of rows
-    that is divided at random.
-    """
+    """The rule that assigns rows to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with ``share``."""
 
     name: Literal["dirichlet", "similarity"] = "dirichlet"
     """``dirichlet``: shares of classes are sampled. ``similarity``: a share of rows is divided at random, the rest by
@@ -90,9 +87,9 @@ class Pooled(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     untouched: ClassVar[bool] = False
-    """Whether the values must not be preprocessed; ``data.preprocessing`` is then ``none``."""
+    """Whether the values must not be preprocessed (``data.preprocessing: none``)."""
     tabular: ClassVar[bool] = True
-    """Whether each column is a separate quantity, to be checked for leaks; False for pictures and texts."""
+    """Whether columns are checked for revealing the label; False for pictures and texts."""
 
     stratified: ClassVar[bool] = True
     """Whether the part of a row in the column :data:`PART` depends on other rows."""
@@ -108,14 +105,14 @@ class Pooled(BaseModel):
         return iter(())
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
-        """Return the whole data set: features ``[N, F]``, class indices ``[N]``, the names of the classes, and a note
-        on what was read.
+        """Return the whole data set: features ``[N, F]``, class indices ``[N]``, names of the classes, and a note on
+        it.
         """
         raise NotImplementedError
 
     def reserve(self, by: str | None, column: str | None) -> Pooled:
         """Return this source unchanged. Raises ``DataError`` if ``by`` is given, or if ``column`` is neither None nor
-        ``PART``, the column of the stratified holdout.
+        ``PART``.
         """
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
@@ -154,7 +151,7 @@ class Pooled(BaseModel):
 
     def sample(self, y: NDArray[np.int64], classes: tuple[str, ...]) -> NDArray[np.int64]:
         """Return the positions of the rows to use, ascending: all rows, or a random sample of ``self.rows`` rows.
-        Raises ``DataError`` if a class has no row among them.
+        Raises ``DataError`` if a class has none of these rows.
         """
         from raysim.core.streams import stream
 
@@ -167,8 +164,8 @@ class Pooled(BaseModel):
 
 
 class Homed(Pooled, Alternatives):
-    """A pooled data set in which each row has an origin, such as a user. If ``silo`` names the origin, origins are the
-    hospitals; if it is ``partition``, a partition assigns hospitals.
+    """A pooled data set in which each row has an origin, such as a user. The origins are the hospitals if ``silo``
+    names them; with ``silo: partition``, a partition assigns hospitals.
     """
 
     silo: str = "partition"
@@ -228,7 +225,7 @@ def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
 
 
 def read_csv(file: Path, wrong: str, **options: Any) -> pd.DataFrame:
-    """Read a CSV file. Raises ``DataError`` for an unreadable file; in its message, ``wrong`` follows the name."""
+    """Read a CSV file. Raises ``DataError`` for an unreadable file; ``wrong`` follows its name in the message."""
     try:
         table: pd.DataFrame = pd.read_csv(file, **options)
         return table
@@ -262,10 +259,10 @@ def check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
 
 
 def check_homes(names: pd.Series, silo: str, what: str) -> None:
-    """Raise ``DataError`` if the name of a row's hospital is empty. The error names the data set ``what`` and the first
-    such row, counted from 1.
+    """Raise ``DataError`` with the first row, counted from 1, whose hospital's name is empty. ``what`` names the data
+    set.
 
-    If ``silo`` is ``partition``, names are not checked, because a partition assigns hospitals.
+    With the ``silo`` ``partition``, names are not checked.
     """
     if silo == "partition":
         return
@@ -278,7 +275,7 @@ def check_homes(names: pd.Series, silo: str, what: str) -> None:
 
 
 def check_classes(y: NDArray[np.int64], classes: tuple[str, ...], what: str, remedy: str) -> None:
-    """Raise ``DataError`` if a class has no row, because such a class could neither be learned nor evaluated."""
+    """Raise ``DataError`` if a class has no row."""
     absent = np.flatnonzero(np.bincount(y, minlength=len(classes)) == 0)
     if len(absent):
         named = ", ".join(f"'{classes[c]}'" for c in absent)

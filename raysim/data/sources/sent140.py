@@ -2,8 +2,8 @@
 
 A. Go, R. Bhayani, L. Huang: *Twitter Sentiment Classification using Distant Supervision*, Stanford, 2009, in its
 publisher's layout: CSV in Latin-1 without a header, with polarity (0 negative, 2 neutral, 4 positive), id, date, query,
-user and text. Only the 498 rows labelled by hand, ``testdata.manual.2009.06.14.csv``, contain neutral tweets. These
-rows are also read if the file is in the folder. With this file there are three classes, without it two.
+user and text. Only the 498 rows labelled by hand, ``testdata.manual.2009.06.14.csv``, contain neutral tweets. They make
+a third class if this file is in the folder.
 """
 
 from __future__ import annotations
@@ -51,9 +51,6 @@ class Sent140(Texts):
 
 
 def _tweets(file: Path, silo: str) -> pd.DataFrame:
-    """Read polarity, user and text of each tweet from a file. Raises ``DataError`` that names the file and row for an
-    unknown polarity, an empty text or a missing user.
-    """
     tweets = read_csv(file, "cannot be read", header=None, encoding="latin-1", dtype=str, keep_default_na=False)
     if tweets.shape[1] != len(COLUMNS):
         raise DataError(f"data.path: {file} has {tweets.shape[1]} columns, not the six of Sentiment140; fetch it again")

@@ -31,8 +31,8 @@ COUNTS = ("count_min", "count_median", "count_max")
 BEHAVIOURS = ("standing", "resting", "moving", "eating", "interacting", "young_present")
 NO_ANIMAL = ("blank", "empty", "human")
 BANDS = {"11-50": "11", "Nov-50": "11", "51+": "51"}
-"""The number that replaces each band in a column of counts: the band's lower end. Counts above ten are recorded as
-bands, and in the file a spreadsheet has turned 11-50 into ``Nov-50``.
+"""The number that replaces each range in a column of counts: its lower end. In the file, a spreadsheet has turned 11-50
+into ``Nov-50``.
 """
 
 _YEAR, _DAY = 365.25, 86_400.0  # days, seconds
@@ -80,9 +80,7 @@ class Serengeti(Homed):
 
 
 def _annotations(file: Path) -> pd.DataFrame:
-    """Read the captures (photo series) that show a single animal species, with texts in all columns; an empty field is
-    missing.
-    """
+    """Read the captures (photo series) of a single species, with texts in all columns; an empty field is missing."""
     questions = [f"question__{name}" for name in ("species", *COUNTS, *BEHAVIOURS)]
     wanted = ["capture_id", "site", "capture_date_local", "capture_time_local", *questions]
     table = read_csv(file, "is not LILA's table of annotations", usecols=wanted, dtype=str)
@@ -96,7 +94,7 @@ def _annotations(file: Path) -> pd.DataFrame:
 
 
 def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame:
-    """Compute the features as float32 columns; NaN where a question was not answered or no time was recorded."""
+    """Compute the features as float32 columns, with NaN for a question without an answer or a missing time."""
     columns = {name: _numbers(animals[f"question__{name}"], file) for name in (*COUNTS, *BEHAVIOURS)}
     time = pd.to_timedelta(animals["capture_time_local"], errors="coerce").dt.total_seconds().to_numpy(np.float64)
     date = pd.to_datetime(animals["capture_date_local"], format="ISO8601", errors="coerce")
@@ -113,7 +111,6 @@ def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame
 
 
 def _numbers(column: pd.Series, file: Path) -> NDArray[np.float64]:
-    """Convert texts to numbers, and ranges of counts to their lower end. Raises ``DataError`` for other texts."""
     values = pd.to_numeric(column.replace(BANDS), errors="coerce")
     strange = np.flatnonzero(values.isna() & column.notna())
     if len(strange):

@@ -4,7 +4,7 @@ A row of hospital ``h`` is generated as follows; names in code style such as ``s
 :class:`Synthetic`:
 
 1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j`` with
-   ``e_j ~ N(0, 1)``. Here ``r_j`` is the correlation with severity. All ``z_j`` are standard normal.
+   ``e_j ~ N(0, 1)``. Here ``r_j`` is the correlation with severity.
 2. The logit of death is ``c_h + signal * z.b_h``, where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. A part of
    ``b_h`` is common to all hospitals. The rest differs between practice groups (by ``group_effects``) and between
    hospitals (by ``site_effects``).
@@ -17,7 +17,7 @@ A row of hospital ``h`` is generated as follows; names in code style such as ``s
 5. The probability that a value is missing depends on the feature, the hospital and its practice group. It is higher for
    less sick patients.
 
-Each hospital has separate random streams. Its patients therefore do not depend on the number of hospitals. If it gets
+Each hospital has separate random streams, so its patients do not depend on the number of hospitals. If a hospital gets
 more rows, its first patients stay the same.
 """
 
@@ -105,9 +105,6 @@ class Synthetic(BaseModel):
         return self
 
     def _refuse_idle(self, idle: bool, why: str, *names: str) -> None:
-        """Raise ``ValueError`` if ``idle`` is true and one of the keys ``names`` differs from its default. ``idle``
-        says that these keys have no effect.
-        """
         fields = type(self).model_fields
         for name in names if idle else ():
             if (value := getattr(self, name)) != fields[name].default:
@@ -156,9 +153,6 @@ class Synthetic(BaseModel):
         )
 
     def _check_memory(self) -> None:
-        """Raise ``ResourceError`` if the rows, or the random numbers of hospitals and practice groups, do not fit into
-        memory.
-        """
         rows = self.rows if self.rows_per_hospital is None else self.hospitals * self.rows_per_hospital
         for name, count, size in (
             ("rows", rows, 4 * self.features + 16),
@@ -173,8 +167,8 @@ class Synthetic(BaseModel):
 
 
 class _Sites:
-    """The values that are sampled for hospitals before their patients. Each of ``H`` hospitals has a size, and
-    coefficients and shifts of the ``F`` features; the latter are arrays ``[H, F]``.
+    """The values that are sampled before patients: sizes of the ``H`` hospitals, and coefficients and shifts ``[H, F]``
+    of the features.
     """
 
     def __init__(self, config: Synthetic) -> None:
@@ -229,9 +223,7 @@ class _Sites:
 
     def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
         """Compute thresholds ``[H, F]``: a value is missing if a normal random number, which rises with severity, is
-        below the threshold of its hospital and feature.
-
-        Over the features that can be missing, the expected share of missing values is ``config.missing``.
+        below its threshold.
         """
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
@@ -248,9 +240,6 @@ class _Sites:
         return np.where(np.isnan(raised), -np.inf, raised).astype(np.float32)
 
     def attributes(self) -> list[dict[str, str]]:
-        """Return the practice group, region, number of beds and teaching status of each hospital, as texts by
-        attribute.
-        """
         size = (self.log_size - self.log_size.mean()) / (self.log_size.std() or 1.0)
         beds = np.searchsorted([-0.9, 0.1, 1.0], 0.8 * size + 0.6 * self._beds)
         teaching = self._chance[:, 2] < np.array([0.02, 0.08, 0.2, 0.5])[beds]
@@ -261,11 +250,7 @@ class _Sites:
         ]
 
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
-        """Compute the cumulative shares ``[h, 4]`` of ethnicities at the hospitals ``first`` to ``last - 1``.
-
-        Each hospital has a random factor from 0.4 to 2, by which all ``SHARES`` but the first are multiplied. Then the
-        shares are normalised to a sum of 1.
-        """
+        """Compute the cumulative shares ``[h, 4]`` of ethnicities at the hospitals ``first`` to ``last - 1``."""
         tilt = self._chance[first:last, 3:4]
         shares = SHARES * np.where(np.arange(len(SHARES)) == 0, 1.0, 0.4 + 1.6 * tilt)
         return np.cumsum(shares / shares.sum(1, keepdims=True), axis=1)[:, :-1]
@@ -311,9 +296,7 @@ def _generate(config: Synthetic, site: _Sites, first: int, last: int, X: Floats,
 
 
 def _normal(chance: Floats) -> Floats:
-    """Transform uniform values ``[n]`` into standard normal values. They are at least 0, below 1 and multiples of
-    2**-24.
-    """
+    """Transform uniform values ``[n]``, multiples of 2**-24 in [0, 1), into standard normal values."""
     from scipy.special import ndtri
 
     return np.asarray(ndtri(chance.astype(np.float64) + 2.0**-25))
@@ -335,9 +318,6 @@ def _intercepts(prevalence: Floats, signal: float) -> Floats:
 
 
 def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
-    """Compute the number of rows of each hospital, ``[H]``: a minimum, plus a lognormally distributed share of the
-    remaining rows.
-    """
     H = config.hospitals
     if config.rows_per_hospital is not None:
         return np.full(H, config.rows_per_hospital, np.int64)
@@ -347,9 +327,7 @@ def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
 
 
 def _chunks(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of consecutive hospitals, as first and last + 1. A range has one hospital, or several with at most
-    ``CHUNK`` rows together.
-    """
+    """Yield ranges of hospitals, as first and last + 1, with one hospital or at most ``CHUNK`` rows each."""
     first, total = 0, 0
     for h, size in enumerate(sizes.tolist()):
         if h > first and total + size > CHUNK:

@@ -60,13 +60,10 @@ def feature_names(count: int) -> list[str]:
 
 
 def descriptions(count: int, seed: int) -> list[Description]:
-    """Describe the first ``count`` features. Features beyond the clinical ones are sampled at random from ``seed``."""
+    """Describe the first ``count`` features. Features beyond the clinical ones are sampled from ``seed``."""
     return [FEATURES[j] if j < len(FEATURES) else _further(seed, j) for j in range(count)]
 
 
 def _further(seed: int, j: int) -> Description:
-    """Describe feature ``j``, which is not a clinical one. It has a linear scale and a small effect on the label, and
-    is missing about as often as laboratory values.
-    """
     loading, weight = stream(seed, "synthetic-feature", j).standard_normal(2)
     return (f"feature_{j + 1}", "linear", 0, 1, -1e30, 1e30, 0.3 * math.tanh(loading), 0.1 * weight, -0.3)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from raysim.data.tables.feature_columns import FURTHER, Wanted, feature_columns,
 from raysim.data.tables.hospital_attributes import hospital_attributes
 from raysim.data.tables.labels import class_labels, number_labels
 from raysim.data.tables.marks import without_marks
-from raysim.data.tables.rules import Reading
+from raysim.data.tables.rules import NUMBER, Reading
 from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twin_columns, twin_warnings
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
@@ -35,7 +36,7 @@ class Table(BaseModel):
 
     The label is binary or multi-class: text, whole numbers or true/false. Classes are sorted naturally (numbers by
     value, false before true, texts alphabetically). Of two classes, the last is class 1, the event, unless ``positive``
-    names the event. With ``task: regression`` the label is a number in its original unit. Columns not named below are
+    names the event. With ``task: regression`` the label is a number in its original unit. Columns without a role are
     features: numbers and true/false are numeric, text is categorical.
     """
 
@@ -138,9 +139,6 @@ class Table(BaseModel):
 
     @property
     def _silo(self) -> str:
-        """The name of the column with the hospitals: the configured column, or the column that is added from the files'
-        names.
-        """
         return HOSPITAL if self.silo is None else self.silo
 
     def _described_by(self) -> list[str]:
@@ -152,9 +150,8 @@ class Table(BaseModel):
         }
 
     def reserve(self, by: str | None, column: str | None) -> Table:
-        """Return this source, changed to divide rows by two columns. Rows with one value of the column ``by`` are never
-        divided between parts. The column ``column`` names the part of each row. An argument that is None changes
-        nothing.
+        """Return this source, changed to divide rows by two columns; None changes nothing. Rows with the same value in
+        ``by`` are never divided between parts. The column ``column`` names the part of each row.
         """
         group = self.group if by is None or (by == "patient" and self.group) else by
         changed = {"group": group, "part": column or self.part}
@@ -191,20 +188,38 @@ class Table(BaseModel):
         """Read the whole table. Raises ``DataError`` for unreadable files, absent columns and unusable values."""
         named = (self.silo, self.group, self.part, self.sex, self.ethnicity, *(self.categorical or ()), *self.drop)
         as_text = [name for name in named if name is not None] + self._described_by()
-        keys = Keys(self.separator, self.decimal, self.encoding)
-        numeric, named_after = self.numeric or (), self.silo is None
-        files = list(self.files())
         try:
-            read = read_files(files, as_text, keys=keys, numeric=numeric, dropped=self.drop, named_after=named_after)
-            try:
-                return self._records(read)
-            except DataError as error:
-                raise DataError(read.placed(str(error))) from None
+            records, unsure = self._read(as_text)
+            return self._read([*as_text, *unsure])[0] if unsure else records
         except DataError as error:
             raise DataError(self._as_read(str(error))) from None
 
+    def _read(self, as_text: Sequence[str]) -> tuple[Records, list[str]]:
+        """Read the table, whose columns ``as_text`` are never numbers. Also return the columns that became categories
+        although their numbers may have lost a decimal comma or thousands separators.
+        """
+        read = read_files(
+            list(self.files()),
+            as_text,
+            keys=Keys(self.separator, self.decimal, self.encoding),
+            numeric=self.numeric or (),
+            dropped=self.drop,
+            named_after=self.silo is None,
+        )
+        try:
+            records = self._records(read)
+        except DataError as error:
+            raise DataError(read.placed(str(error))) from None
+        if read.decimal == "." and not read.thousands:
+            return records, []
+        categories = records.features.select_dtypes("category")
+        return records, [
+            str(name)
+            for name in categories
+            if name not in as_text and any(re.fullmatch(NUMBER, each) for each in categories[name].cat.categories)
+        ]
+
     def _as_read(self, text: str) -> str:
-        """Replace the path of a stored data frame in a sentence by ``the data frame``."""
         if self.path.name != FRAME:
             return text
         return text.replace(f"'{self.path}'", "the data frame").replace(f"of {self.path}", "of the data frame")
@@ -316,8 +331,8 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """Leave out rows without a label, if the configuration asks for it. Return the remaining rows, their hospitals,
-        their positions in the file (None: all rows), and a note if rows were left out.
+        """Leave out rows without a label, if configured. Return the other rows, their hospitals, their positions in the
+        file (None: all rows), and a note.
         """
         column = table.column(self.label)
         if self.unlabelled == "refuse" or not pc.any(missing := pc.is_null(column, nan_is_null=True)).as_py():
@@ -331,8 +346,8 @@ class Table(BaseModel):
     def _keep(
         self, table: pa.Table, silo: NDArray[Any]
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, str]:
-        """Return the rows of the configured hospitals, the hospital of each row, the rows' positions in the file (None:
-        all rows), and a note.
+        """Return the rows of the configured hospitals, their hospitals, their positions in the file (None: all rows),
+        and a note.
         """
         if self.hospitals is None:
             return table, silo, None, ""
@@ -352,9 +367,7 @@ class Table(BaseModel):
 
 
 def _written(values: Any) -> list[str]:
-    """Convert the configured values that mean a missing value to texts: YAML reads -999 as a number, but these values
-    are compared as texts.
-    """
+    """Convert configured missing values to texts, because YAML reads -999 as a number."""
     if not isinstance(values, list | tuple):
         raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
     for value in values:

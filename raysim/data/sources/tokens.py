@@ -1,9 +1,9 @@
 """Texts as rows of token ids, for models that begin with an embedding.
 
 Words are hashed (K. Weinberger, A. Dasgupta, J. Langford, A. Smola, J. Attenberg: *Feature Hashing for Large Scale
-Multitask Learning*, ICML 2009) rather than looked up in a list of the most frequent words. For such a list, words would
-have to be counted over all hospitals' texts, test rows included, before the first round. With hashing, hospitals need
-not count words or send counts. The cost is that some words share an id.
+Multitask Learning*, ICML 2009) rather than looked up in a list of the most frequent words. For such a list, hospitals
+would have to count the words of all texts, test rows included, and send the counts. The cost is that some words share
+an id.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from raysim.core.errors import DataError
 from raysim.data.sources.pooled import Homed
 
 PADDING, WORDLESS = 0, 1
-"""The ids that stand for no word: ``PADDING`` fills the places in front of a short text, and ``WORDLESS`` stands for a
-text without a word, such as ``:-)``.
+"""The ids that stand for no word: ``PADDING`` fills a short text in front, and ``WORDLESS`` stands for a text without
+words, such as ``:-)``.
 """
 
 FIRST = 2
@@ -48,10 +48,9 @@ class Texts(Homed):
 
 def token_ids(texts: Sequence[str], vocabulary: int, length: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     """Compute the ids of the first ``length`` lower-cased words of each text, ``[N, length]``. Shorter texts have
-    padding in front.
+    padding in front, so that a recurrent model reads the last word last.
 
-    A recurrent model therefore reads a text's last word last. Ids are whole numbers stored as float32, the type of all
-    features.
+    Ids are whole numbers stored as float32.
     """
     ids = np.full((len(texts), length), PADDING, dtype=np.float32)
     id_of: dict[str, int] = {}
@@ -65,15 +64,13 @@ def token_ids(texts: Sequence[str], vocabulary: int, length: int) -> np.ndarray[
 
 
 def word_id(word: str, vocabulary: int) -> int:
-    """Hash a word to its id, from 2 to ``vocabulary - 1``. A word has the same id on every machine and in every run."""
+    """Hash a word to its id, from 2 to ``vocabulary - 1``. A word has the same id in every run."""
     digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
     return FIRST + int.from_bytes(digest, "little") % (vocabulary - FIRST)
 
 
 def check_texts(texts: pd.Series, what: str) -> None:
-    """Raise ``DataError`` if a text is empty. The error names the data set ``what`` and the first such row, counted
-    from 1.
-    """
+    """Raise ``DataError`` with the first row, counted from 1, whose text is empty; ``what`` names the data set."""
     empty = np.flatnonzero(texts.str.strip().fillna("") == "")
     if len(empty):
         raise DataError(

@@ -7,7 +7,7 @@ cohort is a folder of three files:
 - ``sta.parquet``: ``stay_id`` and values that do not change.
 - ``outc.parquet``: ``stay_id``, ``label``, and ``time`` where every hour has a separate label.
 
-A cohort does not contain the hospital of a stay. For eICU, the hospital is in the table ``patient``.
+A cohort does not contain the hospital of a stay; for eICU, the table ``patient`` does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import duckdb
 
 STATISTICS = ("last", "mean", "min", "max", "count")
-"""The statistics of a measurement's values in a stay, each of which becomes a feature."""
+"""The statistics of a measurement in a stay, each of which becomes a feature."""
 
 _FILES = {"dyn": ("stay_id", "time"), "sta": ("stay_id",), "outc": ("stay_id", "label")}
 _TABLES = {name: TABLES[name] for name in ("patient", "hospital")}
@@ -48,16 +48,16 @@ _PREDICTS = {
     "sepsis": "sepsis",
     "kidney_function": "kidney function",
 }
-"""What the label of each of the benchmark's tasks means, by the name of the folder of the task's cohort."""
+"""The meaning of each task's label, by the name of the cohort's folder."""
 
 
 class Yaib(BaseModel):
     """Stays of an hourly cohort of Yet Another ICU Benchmark.
 
     Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
-    value. A stay has one label. If every hour has a label, the label of the hour after the first ``hours`` is the
-    stay's label; stays without it are left out. A label of truth values, or of 0 and 1, has two classes. A label of
-    decimal numbers is predicted as a number. Rows before admission are left out, and a note counts them.
+    value. If every hour has a label, that of the hour after the first ``hours`` is used; stays without it are left out.
+    A label of truth values, or of 0 and 1, has two classes; decimal numbers are predicted as numbers. Rows before
+    admission are left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -137,8 +137,8 @@ class Yaib(BaseModel):
         return schema
 
     def _select(self, connection: duckdb.DuckDBPyConnection, hours: Hours) -> list[str]:
-        """Create the table ``cohort`` of the stays that have a label and a hospital. Return notes on the stays that
-        were included and left out.
+        """Create the table ``cohort`` of the stays that have a label and a hospital, and return notes on other
+        stays.
         """
         for name, value in (("minutes", 0.0), ("minimum", 0.0)):
             connection.execute(f"SET VARIABLE {name} = CAST({value!r} AS DOUBLE)")
@@ -185,9 +185,7 @@ class Yaib(BaseModel):
             )
 
     def _static(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, Any]:
-        """Return the columns of the file ``sta`` (values that do not change), ``[N]`` each in the cohort's order:
-        numbers as float32, texts as categories.
-        """
+        """Return the columns of ``sta``, ``[N]`` each in the cohort's order: float32 numbers or categories."""
         frame = fetch(connection, "SELECT sta.* FROM cohort LEFT JOIN sta USING (stay_id) ORDER BY stay")
         columns: dict[str, Any] = {}
         for field in schema:
@@ -203,9 +201,7 @@ class Yaib(BaseModel):
     def _dynamic(
         self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema, hour: int
     ) -> dict[str, NDArray[np.float32]]:
-        """Compute the features ``<measurement>_<statistic>`` over the first hours of each stay, ``[N]`` each in the
-        cohort's order.
-        """
+        """Compute the features ``<measurement>_<statistic>``, ``[N]`` each in the cohort's order."""
         chosen, measured = [], [field.name for field in schema if field.name not in _FILES["dyn"]]
         for k, field in enumerate(schema.field(name) for name in measured):
             if not is_number(field.type):

@@ -11,7 +11,7 @@ from raysim.core.errors import DataError
 from raysim.data.tables.columns import placed
 
 OLDEST = 130
-"""The largest age of a patient, in years; a higher one is an error."""
+"""The largest age of a patient, in years."""
 
 _IN_YEAR = {"years": 1.0, "months": 12.0, "days": 365.25}
 _OTHER = re.compile(r"month|monat|mois|mes(es)?$|mnth|day|tage|jours?$|d[ií]as", re.IGNORECASE)
@@ -22,9 +22,9 @@ def in_years(
 ) -> NDArray[np.float64]:
     """Convert the ages ``[N]`` in the column ``name`` to years.
 
-    ``unit`` is the unit of ``ages``; with None the ages must be in years. ``rows [N]`` is the position of each row in
-    the file; None: the rows are the whole file. Raises ``DataError`` for ages below 0 or above :data:`OLDEST`. If
-    ``unit`` is None, the error is also raised for a column whose name suggests months or days.
+    ``unit`` is the unit of ``ages``; None means years. ``rows [N]`` is the position of each row in the file; None: the
+    rows are the whole file. Raises ``DataError`` for ages below 0 or above :data:`OLDEST` and, without ``unit``, for a
+    column whose name suggests months or days.
     """
     if unit is None and _OTHER.search(name):
         raise DataError(

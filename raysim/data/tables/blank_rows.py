@@ -1,4 +1,4 @@
-"""Skip blank rows of a table, as spreadsheets export them below the data and between blocks: rows without any value."""
+"""Skip blank rows of a table: rows without any value, as spreadsheets export them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Table, NDArray[np.int64] | None]:
-    """Return the rows of ``table`` that have a value, and their positions in the file, from 0. The positions are None
-    if every row has a value.
+    """Return the rows of ``table`` that have a value, and their positions in the file, from 0, or None if all rows have
+    one.
 
     A cell that contains only blanks counts as empty. ``left_out`` are the positions of blank rows that were already
     removed from ``table``.
@@ -36,8 +36,8 @@ def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Tab
 
 
 def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return the rows of a data frame that have a value, with their index, and remarks on the other rows, which are
-    blank. ``name`` is the frame's name in a remark.
+    """Return the rows of a data frame that have a value, with their index, and remarks on the blank rows. ``name`` is
+    the frame's name in a remark.
     """
     blank = np.ones(len(frame), np.bool_)
     for k in range(frame.shape[1]):
@@ -50,8 +50,8 @@ def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tu
 
 
 def blank_row_remark(rows: NDArray[np.int64] | None, several: int) -> str:
-    """Return a remark on the blank rows of a table. ``rows`` are the positions of the rows that are not blank, and
-    ``several`` is the number of all rows. If ``rows`` is None, no row is blank and the remark is empty.
+    """Return a remark on the blank rows among ``several`` rows; ``rows`` are the positions of the others. If ``rows``
+    is None, no row is blank and the remark is empty.
     """
     if rows is None:
         return ""
@@ -67,7 +67,6 @@ def _is_blank(value: Any) -> bool:
 
 
 def _empty(column: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Return a mask of the cells of a column that have no value, ``[N]``."""
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
     empty = pc.is_null(column, nan_is_null=True)

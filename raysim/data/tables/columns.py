@@ -16,7 +16,7 @@ from raysim.data.tables.reading import typed
 from raysim.data.tables.rules import canonical_number
 
 _AS_FLOAT = r"^-?(?:0|[1-9][0-9]*)\.0$|^-?[1-9](?:\.[0-9]+)?e\+[0-9]{2}$"
-"""The pattern of a whole number that a program has read and written as a float, such as ``12.0`` or ``1.2e+15``."""
+"""The pattern of a whole number that a program has written as a float, such as ``12.0`` or ``1.2e+15``."""
 
 
 def numbers(
@@ -79,8 +79,8 @@ def texts(
 
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of whole numbers without added '.0' or exponents, so that they can serve as names of hospitals or
-    classes. Any other column is returned unchanged.
+    """Return a column of whole numbers as names, without '.0' or exponents that a program added; other columns are
+    unchanged.
     """
     if not pc.any(pc.match_substring_regex(column, _AS_FLOAT)).as_py():
         return column
@@ -89,7 +89,7 @@ def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def placed(at: int, rows: NDArray[np.int64] | None) -> int:
-    """Return the number of a row in the file, from 1; ``at`` is its position in the table, from 0. ``rows`` is as in
+    """Return the number of a row in the file, from 1, given its position ``at`` in the table, from 0. ``rows`` is as in
     :func:`numbers`.
     """
     return (at if rows is None else int(rows[at])) + 1
@@ -99,7 +99,7 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
     """Return the column ``name`` as text: numbers in canonical form (``1.5`` for ``1.50``), truth values as True or
     False, and NaN as null.
 
-    Raises ``DataError`` for infinite numbers, and for values that have no text: lists, records, bytes.
+    Raises ``DataError`` for infinite numbers, lists, records and bytes.
     """
     column = table.column(name)
     try:
@@ -117,8 +117,7 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
 
 
 def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
-    """Return the texts ``column``, which are all numbers, in canonical form. ``numbers`` are the same numbers as an
-    array.
+    """Return ``column``, whose texts are all numbers, in canonical form; ``numbers`` are the same values as numbers.
 
     Raises ``DataError`` for infinite numbers.
     """
@@ -128,14 +127,13 @@ def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, f
 
 
 def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the texts ``column``, which are all numbers, in the canonical form of :func:`canonical_number`."""
+    """Return ``column``, whose texts are all numbers, in the form of :func:`canonical_number`."""
     encoded = pc.dictionary_encode(column).combine_chunks()
     texts = pa.array([canonical_number(text) for text in encoded.dictionary.to_pylist()], pa.string())
     return pa.chunked_array([texts.take(encoded.indices)], pa.string())
 
 
 def _of_floats(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
-    """Return floating-point numbers as canonical texts, with null for NaN."""
     column = pc.if_else(pc.is_nan(column), None, column)
     _refuse_infinite(column, name, field)
     small = pc.and_(pc.equal(column, pc.round(column)), pc.less(pc.abs(column), 2.0**24))
@@ -155,7 +153,7 @@ def _refuse_infinite(column: pa.ChunkedArray, name: str, field: str) -> None:
 
 
 def is_text(type: pa.DataType) -> bool:
-    """Whether a column of this type contains texts, stored as such or in Arrow's dictionary type."""
+    """Whether a column of this type contains texts, also in Arrow's dictionary type."""
     inner = type.value_type if pa.types.is_dictionary(type) else type
     return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
 

@@ -1,7 +1,6 @@
 """Convert numbers with a decimal comma, or with thousands separators, to plain numbers.
 
-The decimal mark is recognised if only one mark is possible. If both are possible, an error asks for the mark. The
-decimal mark decides the meaning of a comma or a point before three digits: if the mark is a point, ``1,234`` is 1234.
+The decimal mark is recognised if only one mark is possible; else an error asks for it.
 """
 
 from __future__ import annotations
@@ -47,16 +46,15 @@ def with_points(
     usual: Mark | None = None,
     numeric: Collection[str] = (),
 ) -> tuple[pa.Table, Mark, str]:
-    """Return the table with plain numbers, the decimal mark it had, and a remark on thousands separators (empty if it
-    had none).
+    """Return the table with plain numbers, the decimal mark it had, and a remark on thousands separators (empty if
+    it had none).
 
     - ``named``: the configured decimal mark; None: the mark is recognised from the text columns that are mostly
       numbers.
-    - ``recognise``: whether a comma can be recognised as the decimal mark. It is false if columns are separated by
-      commas, or if the table is not a text file. A comma can then be the decimal mark only in ``numeric`` columns.
+    - ``recognise``: whether a comma can be recognised as the decimal mark in columns other than ``numeric``.
     - ``as_text``: columns that are never numbers.
     - ``where``: the table's name in errors, which begin with ``field``.
-    - ``usual``: the decimal mark that is assumed if both marks are possible.
+    - ``usual``: the decimal mark to assume if both marks are possible.
     - ``numeric``: columns that are numbers, whatever other texts they contain.
 
     Raises ``DataError`` for commas that may have either meaning, and for decimal commas and points in one column.
@@ -102,9 +100,6 @@ def _mark(
     usual: Mark | None,
     numeric: Collection[str],
 ) -> Mark:
-    """Recognise the decimal mark of the columns ``texts``. ``odd`` is a subset of them: columns that also contain texts
-    other than plain numbers.
-    """
     decimals = {}
     for name, column in odd.items():
         commas, between = _count(column, _COMMA), _count(column, _ONE_COMMA)
@@ -116,7 +111,7 @@ def _mark(
     floats = [
         column.name
         for column in table.schema
-        if (pa.types.is_floating(column.type) and column.name not in as_text)
+        if (pa.types.is_floating(column.type) and column.name not in as_text and _has_fractions(table[column.name]))
         or (column.name in texts and column.name not in decimals and _has_points(texts[column.name]))
     ]
     thousands = all(commas == between for commas, between in decimals.values())
@@ -143,12 +138,10 @@ def _mark(
 
 
 def _with_minus(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Replace the typographic minus sign before a number by a hyphen."""
     return pc.replace_substring_regex(column, r"^(\s*(?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2")
 
 
 def _plain(column: pa.ChunkedArray, mark: Mark) -> pa.ChunkedArray:
-    """Convert texts that are numbers with the decimal ``mark``, and possibly thousands separators, to plain numbers."""
     other = "." if mark == "," else ","
     plain = pc.replace_substring_regex(column, rf"[{other}'’{SPACES}]([0-9]{{3}})", r"\1")
     made = pc.if_else(pc.match_substring_regex(column, _GROUPED[mark]), plain, column)
@@ -158,14 +151,18 @@ def _plain(column: pa.ChunkedArray, mark: Mark) -> pa.ChunkedArray:
 
 
 def _is_number(column: pa.ChunkedArray, count: int) -> bool:
-    """Whether a column is mostly numbers. ``count`` is how many of its texts are numbers with a decimal comma or
-    thousands separators.
-    """
     return 2 * count > len(column) - column.null_count or find(column).kind in ("mixed", "number")
 
 
 def _has_points(column: pa.ChunkedArray) -> bool:
-    return _count(column, _POINT) > 0 and find(column).kind == "number"
+    if not _count(column, _POINT) or find(column).kind != "number":
+        return False
+    return _has_fractions(pc.cast(pc.utf8_trim_whitespace(column), pa.float64()))
+
+
+def _has_fractions(column: pa.ChunkedArray) -> bool:
+    """Whether some number is not whole. Programs write whole numbers as 2.0 if other rows have no value."""
+    return bool(pc.any(pc.and_(pc.is_finite(column), pc.not_equal(pc.floor(column), column))).as_py())
 
 
 def _count(column: pa.ChunkedArray, pattern: str) -> int:

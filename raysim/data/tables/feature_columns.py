@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -32,12 +32,12 @@ MANY_CATEGORIES = 50
 """Largest number of categories without a warning, in a column that is not listed in ``data.categorical``."""
 
 MANY_NUMBERS = 12
-"""The largest number of different numbers without a warning, in a column that is read as categories because of its
+"""The largest number of different numbers without a warning, in a column that is read as categories because of other
 texts and is not listed in ``data.categorical``.
 """
 
 FURTHER = "..."
-"""The item of ``data.numeric`` or ``data.categorical`` that stands for all columns of this kind that are not listed."""
+"""The item of ``data.numeric`` or ``data.categorical`` that stands for all unlisted columns of this kind."""
 
 _NAMED = 12
 
@@ -45,20 +45,20 @@ _NAMED = 12
 @dataclass(frozen=True)
 class Wanted:
     """The names of the columns to use as numeric and as categorical features. If a list is None or contains ``...``,
-    columns of its kind that neither list names are also used.
+    unlisted columns of its kind are also used.
     """
 
     numeric: Sequence[str] | None
     categorical: Sequence[str] | None
 
     def of(self, name: str) -> Literal["numeric", "categorical"] | None:
-        """Return the kind under which the column ``name`` is listed; None if it is not listed."""
+        """Return the kind under which the column ``name`` is listed, or None."""
         if name in (self.numeric or ()):
             return "numeric"
         return "categorical" if name in (self.categorical or ()) else None
 
     def further(self, kind: Literal["numeric", "categorical"]) -> bool:
-        """Whether columns of this kind are features even if they are not listed."""
+        """Whether unlisted columns of this kind are features."""
         listed = self.numeric if kind == "numeric" else self.categorical
         return listed is None or FURTHER in listed
 
@@ -75,7 +75,7 @@ class FeatureColumns:
 def feature_columns(
     table: pa.Table, names: Sequence[str], wanted: Wanted, reading: Reading, rows: NDArray[np.int64] | None
 ) -> FeatureColumns:
-    """Read the columns ``names`` of a table as features, one for each column, with the rows in the table's order.
+    """Read the columns ``names`` of a table as features, in the table's order of rows.
 
     ``rows [N]`` is the position of each row in the file; None: the rows are the whole file. Raises ``DataError`` for
     columns that are neither numbers nor categories.
@@ -141,11 +141,10 @@ def feature_columns(
 def number_column(
     table: pa.Table, name: str, field: str, reading: Reading, rows: NDArray[np.int64] | None
 ) -> NDArray[np.float64]:
-    """Read the numbers ``[N]`` of a column that is not a feature, such as a clinical score. It is read in the same way
-    as features, with NaN for empty values.
+    """Read the numbers ``[N]`` of a column that is not a feature, such as a clinical score, with NaN for empty values.
 
-    ``rows`` is as in :func:`feature_columns`. Raises ``DataError`` for texts that are not numbers. The error begins
-    with ``field``.
+    ``rows`` is as in :func:`feature_columns`. Raises ``DataError`` that begins with ``field`` for texts that are not
+    numbers.
     """
     alone = limited(table, name, reading)
     if is_texts(alone.column(name).type):
@@ -162,11 +161,8 @@ def _quoted(names: Sequence[str]) -> str:
 def _typed(
     table: pa.Table, name: str, asked: Literal["numeric", "categorical"] | None, reading: Reading
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
-    """Return the column ``name`` as numbers, truth values or texts. Also return what was found in its texts (None if
-    its kind is certain), and notes on values with a unit or beyond a limit.
-
-    ``asked`` is the kind that the configuration asks for. A column of Arrow's dictionary type is categorical unless
-    ``asked`` is ``numeric``.
+    """Return the column ``name`` as numbers, truth values or texts, what was found in its texts (None if its kind is
+    certain), and notes on values with a unit or beyond a limit.
     """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
@@ -185,18 +181,21 @@ def _typed(
         column, count = without_unit(column, units, reading.decimal == ",")
         notes = [f"column '{name}': {counted(count, 'value')} with a unit ({', '.join(units)}) taken as numbers"]
     made, found = typed(column)
-    if found is None or not (asked == "numeric" or found.kind == "mixed"):
-        return made, found, notes
-    column, counts = uncensored(column, reading.censored)
-    if not counts:
-        return made, found, notes
-    beyond = {"<": "below", ">": "above"}
-    taken = {"half": "half of it", "limit": "the limit", "missing": "missing"}
-    notes += [
-        f"column '{name}': {counted(n, 'value')} {beyond[sign]} a limit taken as {taken[reading.censored[sign]]}"
-        for sign, n in counts.items()
-    ]
-    return *typed(column), notes
+    counts: dict[str, int] = {}
+    if found is not None and (asked == "numeric" or found.kind == "mixed"):
+        column, counts = uncensored(column, reading.censored)
+    if counts:
+        beyond = {"<": "below", ">": "above"}
+        taken = {"half": "half of it", "limit": "the limit", "missing": "missing"}
+        notes += [
+            f"column '{name}': {counted(n, 'value')} {beyond[sign]} a limit taken as {taken[reading.censored[sign]]}"
+            for sign, n in counts.items()
+        ]
+        made, found = typed(column)
+    if notes and asked is None and found is not None and found.kind == "category":
+        # As categories, the changed texts would not be those of new rows.
+        found = replace(found, kind="mixed")
+    return made, found, notes
 
 
 def _dates(column: pa.ChunkedArray) -> Finding:
@@ -227,7 +226,6 @@ def _category(column: pa.ChunkedArray, name: str, listed: bool) -> pd.Series[Any
 
 
 def _alike(name: str, values: pd.Series[Any]) -> list[str]:
-    """Return a warning about categories of a column that are probably the same category in several spellings."""
     groups = twins(values.cat.categories)
     if not groups:
         return []
@@ -240,9 +238,7 @@ def _alike(name: str, values: pd.Series[Any]) -> list[str]:
 
 
 def _doubts(name: str, found: Finding | None, categories: int) -> list[str]:
-    """Return warnings about a column that is read as categories although the configuration does not list it. ``found``
-    describes its texts; it is None if the column has a categorical type.
-    """
+    """Return warnings about an unlisted column that is read as categories; ``found`` is None for a categorical type."""
     found = found or Finding("category", 0, categories=categories)
     doubts = []
     if found.different > MANY_NUMBERS:

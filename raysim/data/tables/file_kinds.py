@@ -1,4 +1,4 @@
-"""Recognise a file's kind by its content, not its name. A file that is not a table is rejected with a remedy."""
+"""Recognise a file's kind by its content, not its name. A file that is not a table is rejected, with advice."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _BY_PANDAS = (
     (b"ARROW1", "a Feather file", "read_feather", ""),
     (b"ORC", "an ORC file", "read_orc", ""),
 )
-"""The first bytes of files that pandas can convert, each with the file's kind, the pandas function that reads it, and
-the package that this function needs (empty: none).
+"""The first bytes of files that pandas can convert, with kind, pandas function, and the package it needs (empty:
+none).
 """
 
 _PACKED = (
@@ -36,7 +36,7 @@ _PACKED = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x"),
     (b"Rar!", "a RAR archive", "unrar x"),
 )
-"""The first bytes of compressed files, each with the file's kind and the command that unpacks the file."""
+"""The first bytes of compressed files, with kind and command to unpack."""
 
 _NO_TABLES = (
     (b"%pdf", "a PDF", "ask for the table behind it as CSV"),
@@ -50,7 +50,7 @@ _NO_TABLES = (
     (b"\x89png", "a picture", "ask for the table as CSV"),
     (b"\xff\xd8\xff", "a picture", "ask for the table as CSV"),
 )
-"""The first bytes (in lower case) of files without a table, each with the file's kind and a remedy."""
+"""The first bytes (in lower case) of files without a table, with kind and advice."""
 
 
 def kind_of(path: Path, field: str) -> Kind:
@@ -76,7 +76,7 @@ def head_of(path: Path) -> bytes:
 
 
 def _refused(path: Path, head: bytes) -> str | None:
-    """Describe a file that is not a table, and the remedy; None if the file may be text."""
+    """Return what is wrong with a file, with advice; None if it may be text."""
     for start, what, function, package in _BY_PANDAS:
         if head.startswith(start):
             return f"{what}; {_converted(path, f'pandas.{function}({str(path)!r})', package)}"
@@ -102,7 +102,6 @@ def _refused(path: Path, head: bytes) -> str | None:
 
 
 def _zipped(path: Path) -> str:
-    """Describe a file that begins like a zip archive, such as an Excel workbook, and the remedy."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -117,9 +116,7 @@ def _zipped(path: Path) -> str:
 
 
 def _converted(path: Path, reading: str, package: str = "", also: str = "") -> str:
-    """Return a shell command that converts the file at ``path`` to a CSV file in the same folder. ``reading`` is a
-    Python expression for the data frame to write.
-    """
+    """Return a shell command that writes the data frame of the Python expression ``reading`` to a CSV file."""
     out = path.with_suffix(".csv")
     out = path.with_suffix(".converted.csv") if out == path else out
     program = f"import {also}pandas; {reading}.to_csv({str(out)!r}, index=False)"
@@ -128,16 +125,12 @@ def _converted(path: Path, reading: str, package: str = "", also: str = "") -> s
 
 
 def _quoted(program: str) -> str:
-    """Quote a Python program as a single argument of a shell command. Double quotes are used unless the shell would
-    change text within them.
-    """
+    """Quote a Python program for a shell, in double quotes unless the shell would change text within them."""
     return shlex.quote(program) if any(letter in program for letter in '"$`\\!') else f'"{program}"'
 
 
 def _one_of(tables: Callable[[Path], list[str]], path: Path) -> str:
-    """Return the name of the only table of a database. Return the placeholder ``TABLE`` if there is no table, if there
-    are several, or if its name is not an identifier.
-    """
+    """Return the name of a database's only table, or the placeholder ``TABLE`` if that is not certain."""
     names = tables(path)
     return names[0] if len(names) == 1 and names[0].isidentifier() else "TABLE"
 

@@ -15,16 +15,14 @@ from raysim.data.tables.columns import texts
 from raysim.data.tables.spelling import twin_warnings
 
 UNKNOWN, MIXED = "unknown", "mixed"
-"""The texts in place of an attribute's value: ``UNKNOWN`` if the value is missing, and ``MIXED`` if it differs between
-the rows of a hospital.
-"""
+"""The texts for a missing value of an attribute, and for a value that differs between the rows of a hospital."""
 
 
 def hospital_attributes(
     given: Sequence[str] | Mapping[str, Mapping[str, str]], table: pa.Table, silo: NDArray[Any]
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Return ``{hospital: {attribute: value}}`` and warnings. An attribute causes a warning if it has several values
-    within a hospital, or one value in several spellings. Both results are empty if ``given`` is empty.
+    """Return ``{hospital: {attribute: value}}``, and warnings about values that differ within a hospital or only in
+    spelling.
 
     ``given`` are the names of columns, or a mapping from each attribute to the value of each hospital. ``silo [N]`` is
     the hospital of each row of ``table``. Raises ``DataError`` if the mapping names a hospital without rows.

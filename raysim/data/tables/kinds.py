@@ -1,8 +1,7 @@
-"""Recognise the kind of a column of texts: numbers, truth values, dates, categories, or numbers with a few other marks.
+"""Recognise the kind of a column of texts: numbers, truth values, dates, categories, or numbers among other texts.
 
-A column's kind follows from its values, in the same way for a CSV file, a Parquet file and a data frame. A column of
-numbers with a few other texts is not categorical. If it were, one stray ``<0.3`` would turn each different number into
-a category.
+The kind follows from the values, in the same way for a CSV file, a Parquet file and a data frame. A column of numbers
+with a few other texts is not categorical, because one stray ``<0.3`` would make each number a category.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Kind = Literal["empty", "number", "truth", "category", "date", "mixed"]
 Form = Literal["limit", "comma", "grouped", "date", "unit", "code", "pair", "absent", "other"]
 
 SPACES = " \u00a0\u2009\u202f"
-"""The blanks that may separate the thousands of a number, to be inserted into a regular expression."""
+"""The blanks that may separate the thousands of a number, for use in a regular expression."""
 
 _NUMBER, _ZEROS = re.compile(NUMBER), re.compile(r"[+-]?0[0-9]")
 _LETTERS = r"[^\W\d_]"
@@ -65,24 +64,24 @@ _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
 )
 _AMOUNT = re.compile(r"(?:(?:<=?|>=?|≤|≥)\s*)?[+-]?\d+(?:[.,]\d+)?\s*")
 _FEW = 12
-"""The largest number of different values of a column in which texts such as ``5 mg`` or ``5/6`` may be categories."""
+"""The largest number of different values with which texts such as ``5 mg`` may be categories."""
 
 _FEW_MARKS = 3
 """The largest number of different texts, such as ``hemolysed``, that may be in most rows of a column of numbers."""
 
 _SHOWN, _LONGEST = 5, 20
-"""The largest number of a column's texts that a message shows, and the largest number of characters of each."""
+"""The largest number of a column's texts in a message, and of characters of each text."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found in a column of texts: its kind, and counts of its texts.
+    """What was found in a column of texts.
 
     - ``kind``: the kind of the column; ``mixed`` means numbers with a few other texts among them.
     - ``rows``, ``recorded``: number of rows, and of rows with a value.
     - ``numbers``, ``different``: number of rows with a number, and number of different numbers.
     - ``categories``: number of different texts, numbers included.
-    - ``marks``: number of rows with each mark, a text that is not a number; the most frequent first.
+    - ``marks``: number of rows with each mark (a text that is not a number), the most frequent first.
     - ``forms``: number of rows with a mark of each form; ``<0.3``, for example, has the form ``limit``.
     - ``first``: the first row with a mark, counted from 1 in the column.
     - ``zeros``: whether some numbers have leading zeros, which suggests codes.
@@ -112,20 +111,20 @@ class Finding:
 
     @property
     def censored(self) -> dict[str, str]:
-        """A proposal of how to read values beyond a limit of measurement, such as ``<0.3``. Each sign (``<``, ``>``)
-        that occurs has one of the rules in :data:`raysim.data.tables.rules.RULES`.
+        """A proposal of how to read values beyond a limit, such as ``<0.3``: one of
+        :data:`raysim.data.tables.rules.RULES` for each sign (``<``, ``>``) that occurs.
         """
         signs = {mark.strip()[0] for mark in self.of("limit", "unit")}
         return {sign: rule for sign, alike, rule in _LIMITS if signs & set(alike)}
 
     @property
     def units(self) -> list[str]:
-        """The units that follow numbers, as they are spelled in the column, the most frequent first."""
+        """The units after numbers, as spelled in the column, the most frequent first."""
         return list(dict.fromkeys(_AMOUNT.sub("", mark.strip()) for mark in self.of("unit")))
 
     def keys(self, name: str) -> tuple[str, ...]:
-        """Return lines of YAML for the configuration's section ``data``, to choose from. They define how to read the
-        texts among the numbers of the column ``name``.
+        """Return alternative lines of YAML for the section ``data``, which define how to read the texts among the
+        column's numbers.
         """
         settling = []
         if units := self.units if self.one_unit else ():
@@ -143,9 +142,7 @@ class Finding:
 
     @property
     def one_unit(self) -> bool:
-        """Whether all units are the same, apart from capitals. If not, the unit of a number that is written without one
-        is unclear.
-        """
+        """Whether all units are the same, apart from capitals."""
         return len({unit.casefold() for unit in self.units}) == 1
 
 
@@ -221,10 +218,10 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
 
 
 def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
-    """Return the first and last day of a column of numbers ``[N]`` that are probably dates; None for other numbers.
+    """Return the first and last day of a column of numbers ``[N]`` that are probably dates, or None.
 
-    Whole numbers of year, month and day (``20200131``) are probably dates. Numbers of days as spreadsheets count them
-    (``43861``) are probably dates if the column's name suggests dates.
+    Dates are numbers such as ``20200131`` or, if the column's name suggests dates, spreadsheets' numbers of days
+    (``43861``).
     """
     recorded = values[~np.isnan(values)]
     if not len(recorded):
@@ -241,10 +238,9 @@ def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
 
 
 def described(name: str, found: Finding, row: int | None, categories: bool = True) -> str:
-    """Describe what is wrong with the column ``name``, which contains dates or numbers mixed with other texts, and how
-    to resolve it.
+    """Describe what is wrong with a column of dates, or of numbers mixed with other texts, and how to correct it.
 
-    ``row`` is the row in the file with the first date or other text. ``categories`` says whether the column may be read
+    ``row`` is the row in the file of the first date or other text. ``categories`` says whether the column may be read
     as categories.
     """
     if found.kind == "date":

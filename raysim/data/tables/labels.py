@@ -27,7 +27,7 @@ EVENT = re.compile(
     r"décédé|décédée|deces|décès|fallecido|readmitted",
     re.IGNORECASE,
 )
-"""The pattern of class names, such as ``yes`` or ``died``, that suggest the event (the positive class)."""
+"""The pattern of class names that suggest the event (the positive class), such as ``yes`` or ``died``."""
 
 _ANSWERS = frozenset(("0", "1", "no", "yes", "n", "y", "false", "true", "f", "t", "nein", "ja", "non", "oui"))
 _SINGLE = 3  # classes of one row that warnings name
@@ -40,8 +40,7 @@ class Labels:
 
     - ``y [N]``: indices into ``classes``, or real numbers if there are no classes.
     - ``described``: a text that names the classes, or the range of the numbers.
-    - ``warnings``: warnings about a class that may wrongly be the event (positive class), and about classes with a
-      single row.
+    - ``warnings``: warnings about a class that may wrongly be the event, and about classes with a single row.
     """
 
     y: NDArray[Any]
@@ -76,9 +75,7 @@ def _check_filled(table: pa.Table, name: str, rows: NDArray[np.int64] | None) ->
 
 
 def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray[np.int64] | None) -> Labels:
-    """Read classes from the column ``name``; ``positive`` names the positive class, the event. ``rows`` is as in
-    :func:`number_labels`.
-    """
+    """Read classes from the column ``name``; ``positive`` names the event. ``rows`` is as in :func:`number_labels`."""
     _check_filled(table, name, rows)
     column = table.column(name)
     if is_texts(column.type):
@@ -139,8 +136,7 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
 
 
 def event_of(classes: Sequence[str]) -> str | None:
-    """Return the first of two classes if its name suggests that it is the event (the positive class); None in all other
-    cases.
+    """Return the first of two classes if its name suggests the event (the positive class), else None.
 
     >>> event_of(["died", "survived"]), event_of(["0", "1"]), event_of(["mild", "severe"])
     ('died', None, None)
@@ -152,9 +148,6 @@ def event_of(classes: Sequence[str]) -> str | None:
 
 
 def _event_doubted(name: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return a warning if the last of two classes becomes the event (the positive class), although the first has a name
-    that suggests an event.
-    """
     if list(classes) == ["1", "2"]:
         doubt = f"the event of label '{name}' is '2', because it is the later of 1 and 2"
     elif (first := event_of(classes)) is not None:

@@ -1,4 +1,4 @@
-"""Replace the marks of missing values in a user's table by nulls."""
+"""Replace the configured marks of missing values in a user's table by nulls."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from raysim.data.tables.rules import Reading, pointed
 def without_marks(
     table: pa.Table, reading: Reading, protected: Mapping[str, str], skipped: Collection[str]
 ) -> tuple[pa.Table, tuple[str, ...]]:
-    """Return the table with nulls for the texts and numbers that the configuration declares as missing values (marks).
-    Also return a warning for each mark that occurs in no row.
+    """Return the table with nulls for the texts and numbers that the configuration declares as missing values (marks),
+    and a warning for each mark that does not occur.
 
-    Marks that are declared for all columns are not replaced in the columns ``skipped``. ``DataError`` is raised if they
-    occur in another column that is in ``protected``, a mapping from columns to their roles.
+    Marks that are declared for all columns are not replaced in the columns ``skipped``. If one of them occurs in a
+    column of ``protected``, a mapping from columns to their roles, ``DataError`` is raised.
     """
     by_column = isinstance(reading.na_values, Mapping)
     columns, met = {}, set[tuple[str, str]]()
@@ -39,9 +39,6 @@ def without_marks(
 
 
 def _idle(na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]], met: Collection[tuple[str, str]]) -> list[str]:
-    """Return a warning for each configured mark of missing values that does not occur. ``met`` are the marks that do
-    occur, each as a pair of a column and the mark.
-    """
     if isinstance(na_values, Mapping):
         return [
             f"data.na_values: '{mark}' occurs in no row of column '{name}'"

@@ -1,7 +1,7 @@
 """Propose the roles of a table's columns: hospital, label, patient, sex and age, and columns that are not features.
 
-Proposals are based on names and values. Each proposal gives its reason and the other columns that could be meant. If
-there is no evidence for a role, no column is proposed and a person has to name it.
+Proposals are based on names and values. Each proposal gives its reason and the other possible columns. Without evidence
+for a role, no column is proposed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from raysim.data.tables.kinds import Finding, dates_of, find
 from raysim.data.tables.labels import event_of
 
 ROWS = 250_000
-"""The largest number of rows that are examined. Of a longer table, evenly spaced rows are examined."""
+"""The largest number of rows that are examined; of a longer table they are evenly spaced."""
 
 _OF = r"(id|name|no|nr|num|number|code|key|hash)?"  # "of it", as in hospital_id
 _HOSPITAL = re.compile(
@@ -52,16 +52,14 @@ _FOLLOWED = re.compile(
 )
 _READMITTED, _EVENT = re.compile("readm|relapse|recurr"), re.compile(r"e|event|status|death|dead|died", re.IGNORECASE)
 _BLANK = re.compile(r"[?.*#_-]+")
-"""The pattern of texts such as ``?`` or ``--``, which mean a missing value in a column of categories."""
+"""The pattern of texts such as ``?`` or ``--``, which mean a missing category."""
 
 _MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The column that is proposed for a role (None without evidence), the reason, and the other columns that could be
-    meant.
-    """
+    """The column proposed for a role (None without evidence), the reason, and the other possible columns."""
 
     column: str | None
     why: str
@@ -74,14 +72,12 @@ class Proposal:
 
     - ``attributes``: the columns of the patient's sex, age and ethnicity, by the attribute's configuration key.
     - ``drop``: the columns that should not be features, each with the reason.
-    - ``numbers``, ``categories``: how many of the remaining columns are of each kind.
-    - ``event``: the class to propose for the key ``positive``. None: the key is not needed, because the last of two
-      classes is the event (the positive class) by default.
+    - ``numbers``, ``categories``: the numbers of remaining columns of each kind.
+    - ``event``: the class to propose for the key ``positive``; None if the key is not needed.
     - ``classes``: the classes of the label with their numbers of rows; empty for a real-valued label.
     - ``censored``: the proposed rule for reading values beyond a limit, such as ``<0.3``, by sign (``<``, ``>``).
     - ``na_values``, ``units``: for each column, the texts that mean a missing value, or the units that follow numbers.
-    - ``marks``: for each column of numbers with other texts in it, the most frequent of these texts, joined into one
-      text.
+    - ``marks``: for each column of numbers with other texts, the most frequent of these texts as one text.
     """
 
     rows: int
@@ -103,8 +99,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column and its properties: what was found in its texts, the number of different values and, if these are few,
-    the number of rows with each value.
+    """A column, what was found in its texts, its number of different values and, for few values, the rows of each.
 
     - ``whole``: whether the values are whole numbers.
     - ``dense``: whether the values are whole numbers that fill at least half of their range.
@@ -133,8 +128,8 @@ class _Column:
 
 
 def propose(table: pa.Table, named_after: bool = False) -> Proposal:
-    """Propose the roles of the columns of ``table``. ``named_after`` says whether the names of the table's files name
-    the hospitals.
+    """Propose the roles of the columns of ``table``. ``named_after`` says whether the table's files are named after
+    hospitals.
     """
     columns = _columns(table)
     attributes = _attributes(columns)
@@ -173,9 +168,6 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
 
 
 def _settled(found: Finding) -> bool:
-    """Whether a column contains numbers and other texts with a clear meaning: values beyond a limit (``<0.3``), numbers
-    with a single unit, or texts for missing values.
-    """
     return (
         found.kind == "mixed"
         and found.forms.keys() <= {"limit", "absent", "unit"}
@@ -184,7 +176,6 @@ def _settled(found: Finding) -> bool:
 
 
 def _absent(found: Finding) -> list[str]:
-    """Return the texts of a column that mean a missing value."""
     if found.kind == "category":
         return [mark for mark in found.marks if _BLANK.fullmatch(mark.strip())]
     return found.of("absent") if _settled(found) else []
@@ -217,9 +208,7 @@ def _columns(table: pa.Table) -> list[_Column]:
 
 
 def _hospital(columns: Sequence[_Column]) -> Choice:
-    """Propose the column that names the hospitals: a column whose name suggests hospitals, or else the only column
-    whose name suggests a place.
-    """
+    """Propose the hospital column by a name that suggests hospitals, else by the only name that suggests a place."""
     able = [column for column in columns if _may_be_hospitals(column)]
     by_name = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
     if by_name:
@@ -262,7 +251,7 @@ def _attributes(columns: Sequence[_Column]) -> dict[str, str]:
 
 
 def _label(columns: Sequence[_Column]) -> tuple[Choice, tuple[str, ...]]:
-    """Propose the column to predict. Also return the names of all columns whose name suggests an outcome."""
+    """Propose the column to predict; also return all columns whose names suggest an outcome."""
     few = [column for column in columns if 2 <= column.distinct <= _MOST_CLASSES and column.found.kind != "date"]
     named = [column for column in few if _OUTCOME.search(column.squashed)]
     others = tuple(column.name for column in columns if _OUTCOME.search(column.squashed) and column.distinct > 1)

@@ -1,6 +1,6 @@
 """Apply the rules for texts of a table that mean missing values, numbers with a unit, or values beyond a limit.
 
-Training, ``raysim predict`` and an exported ``prepare.py`` read a table in the same way, since they use the same rules.
+Training, ``raysim predict`` and an exported ``prepare.py`` use the same rules.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ EXACT = 2.0**53
 
 
 def unquoted_table(table: pa.Table) -> pa.Table:
-    """Apply :func:`raysim.data.tables.rules.unquoted`, which removes a spreadsheet's ``="..."``, to all texts and
-    column names.
-    """
+    """Apply :func:`raysim.data.tables.rules.unquoted` to all texts and column names."""
     columns = {unquoted(name): _unquoted(table.column(k)) for k, name in enumerate(table.column_names)}
     if len(columns) < table.num_columns:  # the caller reports columns of one name
         return table.rename_columns([unquoted(name) for name in table.column_names])
@@ -42,8 +40,8 @@ def _unquoted(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
-    """Replace texts that mean a missing value by nulls in all text columns. In the columns ``names``, replace only
-    empty texts.
+    """Replace texts that mean a missing value by nulls in all text columns, but only empty texts in the columns
+    ``names``.
     """
     return pa.table(
         {name: filled(table.column(name), ("",) if name in names else MISSING) for name in table.column_names}
@@ -53,7 +51,7 @@ def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
 def filled(column: pa.ChunkedArray, marks: Sequence[str] = MISSING) -> pa.ChunkedArray:
     """Replace the texts ``marks``, with or without blanks around them, by nulls.
 
-    If all texts begin with blanks, which some programs add, these blanks are removed.
+    If all texts begin with blanks, these blanks are removed.
     """
     if pa.types.is_string_view(column.type):
         column = pc.cast(column, pa.string())
@@ -67,7 +65,6 @@ def filled(column: pa.ChunkedArray, marks: Sequence[str] = MISSING) -> pa.Chunke
 
 
 def _unspaced(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Remove the blanks that some programs write before each text of a column."""
     if not len(column) or not (column[0].as_py() or " ").startswith(" "):  # this check is far quicker
         return column
     spaced = pc.or_(pc.starts_with(column, " "), pc.equal(column, ""))
@@ -75,11 +72,10 @@ def _unspaced(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.ChunkedArray, set[str]]:
-    """Replace ``marks`` (values that mean a missing value) by nulls in a column of texts or numbers. Also return which
-    of the marks occur.
+    """Replace ``marks`` (values that mean a missing value) by nulls in a column, and return the marks that occur.
 
-    A text must equal a mark exactly. A mark that is a number also matches other spellings of the number (``-999``
-    matches ``-999.0``), unless it has leading zeros: ``00`` is not 0.
+    A text must equal a mark. A number also matches other spellings of the mark (``-999.0`` for ``-999``), unless the
+    mark has leading zeros: ``00`` is not 0.
     """
     if pa.types.is_dictionary(column.type) and marks:
         inner, found = unmarked(pc.cast(column, column.type.value_type), marks)
@@ -105,10 +101,10 @@ def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.Chunke
 
 
 def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> tuple[pa.ChunkedArray, int]:
-    """Remove the ``units`` that follow numbers or values such as ``<0.3`` in a column of texts. Also return how many
-    values had a unit.
+    """Remove the ``units`` after numbers or values such as ``<0.3`` in a column of texts, and count the values with a
+    unit.
 
-    ``comma`` says whether the numbers have a decimal comma.
+    ``comma`` says whether numbers have a decimal comma.
     """
     number = rf"(?:(?:<=?|>=?|≤|≥)\s*)?(?:{NUMBER}|[+-]?[0-9]+,[0-9]+)"
     alike = "|".join(map(re.escape, units))
@@ -119,10 +115,9 @@ def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> 
 
 
 def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.ChunkedArray, dict[str, int]]:
-    """Replace texts for values beyond a limit, such as ``<0.3``, by numbers or nulls. Also return how many were
-    replaced, by sign.
+    """Replace texts for values beyond a limit, such as ``<0.3``, by numbers or nulls, and count them by sign.
 
-    ``rules`` says by sign, ``<`` and ``>``, whether the text becomes ``half`` the limit, the ``limit`` or ``missing``.
+    ``rules`` says by sign, ``<`` and ``>``, whether the value becomes ``half`` the limit, the ``limit`` or ``missing``.
     """
     counts = {}
     for sign, rule in rules.items():
@@ -138,8 +133,8 @@ def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.Ch
 
 
 def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
-    """Return a table of the column ``name`` alone. Numbers with a unit lose the unit. Values beyond a limit, such as
-    ``<0.3``, become numbers or nulls.
+    """Return a table of the column ``name`` alone, without units, and with numbers or nulls for values such as
+    ``<0.3``.
     """
     column = table.column(name)
     if is_texts(column.type):
@@ -150,8 +145,8 @@ def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
 
 
 def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
-    """Convert a column of texts to numbers or truth values if all texts are numbers or all are truth values. Otherwise
-    return the column unchanged, and what was found in it.
+    """Convert texts that are all numbers or all truth values; return other texts unchanged, and what was found in
+    them.
     """
     numbers = cast(column, pa.float64())
     if numbers is None:
@@ -178,7 +173,7 @@ def with_zeros(column: pa.ChunkedArray) -> bool:
 
 
 def is_texts(type: pa.DataType) -> bool:
-    """Whether a column of this type contains texts that are not stored in Arrow's dictionary type."""
+    """Whether a column of this type contains texts, but not in Arrow's dictionary type."""
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
@@ -191,7 +186,6 @@ def cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray | None:
 
 
 def _is_counted(type: pa.DataType) -> bool:
-    """Whether a column of this type contains numbers other than truth values."""
     return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type))
 
 

@@ -1,4 +1,4 @@
-"""The rules by which the texts of a table are read, in the form that saved runs and caches contain."""
+"""The rules by which a table's texts are read, in the form that runs and caches store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf
 """The pattern of a number, without blanks before or after it."""
 
 RULES = ("half", "limit", "missing")
-"""The rules for a value that is known only by a limit, such as ``<0.3``: it is read as half of the limit, as the limit,
-or as missing.
-"""
+"""The rules for a value beyond a limit, such as ``<0.3``: read it as half of the limit, as the limit, or as missing."""
 
 KEPT_AS_TEXT = '="((?:[^"]|"")*)"'
-"""The pattern of a spreadsheet's formula for a text, such as ``="007"``. Such formulas preserve leading zeros."""
+"""The pattern of a spreadsheet's formula for a text, such as ``="007"``, which preserves leading zeros."""
 
 _DIGITS = 22
 
@@ -35,10 +33,9 @@ _DIGITS = 22
 class Reading:
     """The rules by which a table's feature columns are read.
 
-    - ``na_values``: texts that mean a missing value, in addition to :data:`raysim.data.tables.rules.MISSING`; either
-      for all columns, or by column.
-    - ``censored``: the rule for values beyond a limit such as ``<0.3``, one of :data:`RULES`, by sign (``<``, ``>``).
-    - ``decimal``: the decimal mark, if it is a comma or was configured; otherwise None.
+    - ``na_values``: texts that mean a missing value, in addition to :data:`MISSING`; for all columns, or by column.
+    - ``censored``: the rule for values beyond a limit such as ``<0.3``, by sign (``<``, ``>``); one of :data:`RULES`.
+    - ``decimal``: the decimal mark, if it is a comma or was configured; else None.
     - ``separator``, ``encoding``: the form of the file, for programs that read another file without raysim.
     - ``units``: by column, the spellings of the unit that follows its numbers.
     """
@@ -51,14 +48,14 @@ class Reading:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """Return the configured texts that mean a missing value in ``column``. If the decimal mark is a comma, also
-        return the spellings of these texts with a point.
+        """Return the configured texts that mean a missing value in ``column``; with a decimal comma, also their
+        spellings with a point.
         """
         marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
         return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
 
     def tree(self) -> dict[str, Any]:
-        """Return the rules as JSON values, with all that is needed to read another table in the same way."""
+        """Return the rules as JSON values."""
         na = self.na_values
         by_column = {name: list(marks) for name, marks in na.items()} if isinstance(na, Mapping) else list(na)
         form = {"decimal": self.decimal, "separator": self.separator, "encoding": self.encoding}
@@ -67,9 +64,7 @@ class Reading:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Reading:
-        """Restore the rules from the result of :meth:`tree`. If an earlier version stored them without ``censored`` or
-        ``units``, these rules are empty.
-        """
+        """Restore the rules from the result of :meth:`tree`, also of an earlier version."""
         na = tree["na_values"]
         marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, Mapping) else tuple(na)
         censored = dict(tree.get("censored", {}))
@@ -84,7 +79,7 @@ class Reading:
 
 
 def pointed(text: str) -> str:
-    """Replace the decimal comma of a number by a point; other texts are returned unchanged.
+    """Replace the decimal comma of a number by a point; leave other texts unchanged.
 
     >>> pointed("-99,9"), pointed("1,2,3")
     ('-99.9', '1,2,3')
@@ -93,8 +88,7 @@ def pointed(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """Return the text that a formula such as ``="007"`` in a spreadsheet stands for; other texts are returned
-    unchanged.
+    """Return the text of a spreadsheet's formula such as ``="007"``; other texts are returned unchanged.
 
     >>> unquoted('="007"'), unquoted("=1+1")
     ('007', '=1+1')
@@ -106,9 +100,8 @@ def unquoted(text: str) -> str:
 def canonical_number(text: str) -> str:
     """Return the canonical text of a number: no plus sign, no superfluous zeros, no minus before 0.
 
-    All digits of a number are kept. A whole number with an exponent is read as a float64, because programs write
-    float64 numbers in this form. The canonical form has an exponent only for numbers of more than 22 digits or below
-    .0000001.
+    All digits of a number are kept. Numbers with an exponent that are whole are read as float64, because programs write
+    float64 numbers in this form. Only numbers of more than 22 digits or below .0000001 have an exponent.
 
     >>> [canonical_number(each) for each in ("1.50", "-0.0", "+1e16", "9007199254740993.0", "1E-30")]
     ['1.5', '0', '10000000000000000', '9007199254740993', '1e-30']

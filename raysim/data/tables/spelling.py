@@ -1,4 +1,4 @@
-"""Find names that are probably one name, written in several ways: ``north`` and ``north ``, ``dead`` and ``Dead``."""
+"""Find names that are probably one name in several spellings: ``north`` and ``north ``, ``dead`` and ``Dead``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raysim.core.errors import DataError
 from raysim.core.words import listed
 
 TOTALS = frozenset(("total", "totals", "grand total", "sum", "all", "overall", "gesamt", "summe"))
-"""The names, in lower case, that suggest that a row is a spreadsheet's line of totals."""
+"""The names, in lower case, of rows with a spreadsheet's totals."""
 
 _LETTERS = frozenset("ynjostfmwvu01")  # letters of answers (yes, no; true, false) and sexes, in several languages
 _ANSWERS = 6  # largest number of different answers
@@ -24,8 +24,8 @@ _CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # rounded numbers as spreadsheet
 def twins(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Group the names that differ only in blanks, case or the composition of accents.
 
-    Single letters such as ``a`` and ``A`` count as different codes, unless all single letters among the names are usual
-    answers such as ``Y``, ``y`` and ``N``.
+    Single letters such as ``a`` and ``A`` differ, unless all single letters are usual answers such as ``Y``, ``y`` and
+    ``N``.
 
     >>> twins(["dead", "alive", "Dead", "dead "]), twins(["a", "A"]), twins(["ward  1", "ward 1"]), twins("FMm")
     ([('dead', 'Dead', 'dead ')], [], [('ward  1', 'ward 1')], [('M', 'm')])
@@ -46,9 +46,7 @@ def written(group: Iterable[str], rows: Mapping[str, int]) -> str:
 
 
 def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
-    """Raise ``DataError`` if two names are probably one name in two spellings. ``rows`` is the number of rows of each
-    name.
-    """
+    """Raise ``DataError`` if two names are probably one name; ``rows`` is the number of rows of each name."""
     if groups := twins(rows):
         raise DataError(
             f"{field}: {written(groups[0], rows)} differ only in blanks or capitals and would be {len(groups[0])} "
@@ -57,9 +55,7 @@ def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
 
 
 def twin_warnings(field: str, rows: Mapping[str, int]) -> list[str]:
-    """Return a warning for each set of names that are probably one name in several spellings. ``rows`` is the number of
-    rows of each name.
-    """
+    """Return a warning for each set of names that are probably one name; ``rows`` has the number of rows of each."""
     return [
         f"{field}: {written(group, rows)} differ only in blanks or capitals: each is a separate group; write them alike"
         for group in twins(rows)
@@ -67,7 +63,7 @@ def twin_warnings(field: str, rows: Mapping[str, int]) -> list[str]:
 
 
 def twin_columns(names: Iterable[str]) -> list[str]:
-    """Return a warning for each set of columns whose names are probably one name in several spellings."""
+    """Return a warning for each set of column names that are probably one name."""
     return [
         f"columns {listed([repr(name) for name in group])} differ only in blanks or capitals: each is a separate "
         "column; drop all but one (data.drop), or merge them in the file"
@@ -76,7 +72,7 @@ def twin_columns(names: Iterable[str]) -> list[str]:
 
 
 def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
-    """Raise ``DataError`` if a row looks like the line of totals of a spreadsheet.
+    """Raise ``DataError`` if a row seems to contain a spreadsheet's totals.
 
     ``names [N]`` is the name of each row's hospital or patient. ``rows [N]`` is the position of each row in the file;
     None: the rows are the whole file.
@@ -91,10 +87,10 @@ def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None
 
 
 def check_cut(field: str, name: str, values: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
-    """Raise ``DataError`` for long numbers that a spreadsheet has rounded, such as 1.23E+10.
+    """Raise ``DataError`` for numbers that a spreadsheet has shortened, such as 1.23E+10, so that different ones may be
+    equal.
 
-    After such rounding, different numbers may be written alike. ``values [N]`` are the values of the column ``name``;
-    ``rows`` is as in :func:`check_totals`.
+    ``values [N]`` are the values of the column ``name``; ``rows`` is as in :func:`check_totals`.
     """
     if cut := {each for each in set(values.tolist()) if _CUT.fullmatch(each)}:
         at = next(k for k, each in enumerate(values) if each in cut)

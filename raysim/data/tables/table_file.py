@@ -27,13 +27,11 @@ from raysim.data.tables.reading import filled, filled_table, unquoted_table
 from raysim.data.tables.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
 
 INDEX = re.compile(r"__index_level_\d+__")
-"""The pattern of the name under which pandas stores an unnamed index in a Parquet file. Such a column contains row
-labels, not data.
-"""
+"""The pattern of the names of indices that pandas stores in Parquet files; they are not data."""
 
 
 MOST_COLUMNS = 30_000
-"""Largest number of columns of a table. With this number and 100 rows a run takes about a minute and a gigabyte."""
+"""Largest number of columns of a table. At this number, a run with 100 rows takes about a minute and a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +40,10 @@ class Read:
 
     - ``form``: the form of a text file (such as its separator and encoding); None: the file is Parquet.
     - ``decimal``: the decimal mark of the file's numbers.
-    - ``thousands``: whether numbers had thousands separators, which also determine the decimal mark.
-    - ``remarks``: the unusual properties of the file, each as the end of a sentence that begins with the file's name,
-      such as ``is read with a decimal comma``.
-    - ``rows [N]``: the position of each row in the file, from 0, if blank rows were skipped; None: no row was skipped.
+    - ``thousands``: whether numbers had thousands separators.
+    - ``remarks``: unusual properties of the file, each as the end of a sentence, such as
+      ``is read with a decimal comma``.
+    - ``rows [N]``: the position of each row in the file, from 0; None: no row was skipped.
     - ``blank``: the number of blank rows.
     """
 
@@ -83,14 +81,13 @@ def read_table(
     numeric: Sequence[str] = (),
     names: Sequence[str] = (),
 ) -> Read:
-    """Read the table at ``path``. The columns of a text file stay texts, and the columns of a Parquet file keep their
-    types.
+    """Read the table at ``path``, as texts from a text file and with the columns' types from a Parquet file.
 
     Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.rules.MISSING`) become nulls; in
     the columns ``names`` only empty texts do. Decimal commas become points, except in the columns ``as_text``. The
-    columns ``numeric`` count as numbers, whatever other texts they contain. ``keys`` are the separator, decimal mark
-    and encoding of a text file; a key that is None is recognised from the file. If a file can be read in two ways, the
-    values ``usual`` are assumed; remarks do not report them.
+    columns ``numeric`` are numbers, whatever other texts they contain. ``keys`` are the separator, decimal mark and
+    encoding of a text file; None: recognise it from the file. If a file can be read in two ways, the values ``usual``
+    are assumed.
 
     Raises ``DataError`` naming ``field`` if the file cannot be read as a table.
     """
@@ -131,9 +128,6 @@ def read_table(
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
-    """Remove columns without a name and without any value, as spreadsheets leave them. Also return how many were
-    removed.
-    """
     named = [
         k for k, name in enumerate(table.column_names) if name or filled(table.column(k)).null_count < table.num_rows
     ]
@@ -141,7 +135,7 @@ def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _names_again(table: pa.Table) -> int:
-    """Return the first row, from 1, that repeats the column names, as in files that were joined; 0 if there is none."""
+    """Return the first row, from 1, that repeats the column names, as in files that were joined; else 0."""
     alike = [pc.equal(table.column(k), name) for k, name in enumerate(table.column_names[:2]) if name]
     again = pc.index(pc.and_(alike[0], alike[-1]), True).as_py() if alike else -1
     return int(again) + 1
@@ -185,9 +179,7 @@ def _parquet(path: Path, field: str) -> pa.Table:
 
 
 def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
-    """Restore the dictionary columns of the schema ``written``, because Parquet itself stores only dictionaries of
-    texts.
-    """
+    """Restore dictionary columns of the schema ``written``; Parquet itself stores only dictionaries of texts."""
     for k, column in enumerate(table.schema):
         as_written = written.field(column.name).type if written.get_all_field_indices(column.name) else column.type
         if pa.types.is_dictionary(as_written) and not pa.types.is_dictionary(column.type):
@@ -204,9 +196,6 @@ def _parquet_names(path: Path, field: str) -> Sequence[str]:
 
 
 def _csv(path: Path, form: Form, field: str) -> tuple[pa.Table, list[int]]:
-    """Read a text file. Blank rows are left out if their number of fields differs; their positions are also
-    returned.
-    """
     left_out: list[int | None] = []
 
     def of_odd_width(row: arrow_csv.InvalidRow) -> str:
@@ -251,7 +240,6 @@ def _damaged(path: Path, zipped: bool, error: Exception, field: str) -> DataErro
 
 
 def _wrong_line(path: Path, form: Form) -> str | None:
-    """Describe what is wrong with the first line that has more or fewer fields than the line of column names."""
     try:
         with form.lines(path) as file:
             for _ in range(form.above):

@@ -24,7 +24,7 @@ from raysim.data.tables.table_file import Read, check_table, read_table
 from raysim.data.tables.text_form import NO_KEYS, Form, Keys
 
 HOSPITAL = "hospital"
-"""The name of the column that is added if each file has the rows of one hospital and is named after it."""
+"""The name of the added column if files are named after hospitals."""
 
 _ENDINGS = re.compile(r"(\.(csv|tsv|txt|tab|dat|data|parquet|pq))?(\.gz)?$", re.IGNORECASE)
 _NAMED = 6  # columns and files that a sentence names
@@ -34,11 +34,11 @@ _NAMED = 6  # columns and files that a sentence names
 class Files:
     """The rows of all files of a table together.
 
-    - ``form``, ``decimal``: the form (such as the separator and encoding) and the decimal mark of the first file.
+    - ``form``, ``decimal``: the form (such as separator and encoding) and the decimal mark of the first file.
     - ``thousands``: whether the first file's numbers had thousands separators.
     - ``remarks``: sentences on the unusual properties of the files.
     - ``files``: each file with its number of rows, blank rows included.
-    - ``rows [N]``: the positions of the rows that are not blank among the rows of all files; None: no row is blank.
+    - ``rows [N]``: the positions of rows that are not blank among the rows of all files; None: no row is blank.
     """
 
     table: pa.Table
@@ -50,9 +50,9 @@ class Files:
     rows: NDArray[np.int64] | None = None
 
     def with_hospitals(self, column: str, field: str = "data.path") -> pa.Table:
-        """Return the table with an added ``column`` that contains the hospital after which each row's file is named.
+        """Return the table with an added ``column``: the hospital after which each row's file is named.
 
-        Raises ``DataError`` if there already is such a column, or if two files name the same hospital.
+        Raises ``DataError`` if there already is this column, or if two files name the same hospital.
         """
         if column in self.table.column_names:
             raise DataError(
@@ -70,10 +70,9 @@ class Files:
         return self.table.append_column(column, pa.array(names, pa.string()))
 
     def placed(self, text: str) -> str:
-        """Replace ``row N`` in a sentence by the number of this row in its file. ``N`` counts the rows that were read,
-        from 1, over all files.
+        """Replace ``row N`` in a sentence, counted over all files, by the row's number in its file.
 
-        If there are several files, the name of the file is added.
+        The file's name is added if there are several files.
         """
 
         def of_file(found: re.Match[str]) -> str:
@@ -112,7 +111,7 @@ def table_files(path: Path, field: str) -> list[Path]:
 
 
 def hospital_of(file: Path) -> str:
-    """Return the name of a hospital from the name of its file: the name without its ending."""
+    """Return a hospital's name: the name of its file without the ending."""
     return _ENDINGS.sub("", file.name)
 
 
@@ -129,10 +128,10 @@ def read_files(
 ) -> Files:
     """Read the tables of ``files`` and append their rows to one table.
 
-    If a file lacks a column, its rows have missing values there. A remark reports the absent column unless it is in
-    ``dropped``. ``keys``, ``usual`` and ``numeric`` are as in :func:`raysim.data.tables.table_file.read_table`. With
-    ``named_after``, an added column :data:`HOSPITAL` contains the hospital after which each row's file is named. Raises
-    ``DataError`` naming ``field`` for files that cannot be read, and for column names that differ only in spelling.
+    Where a file lacks a column, values are missing; a remark says so unless the column is in ``dropped``. ``keys``,
+    ``usual`` and ``numeric`` are as in :func:`raysim.data.tables.table_file.read_table`. With ``named_after``, an added
+    column :data:`HOSPITAL` contains the hospital after which each row's file is named. Raises ``DataError`` naming
+    ``field`` for files that cannot be read, and for column names that differ only in spelling.
     """
     read = [read_table(file, as_text, field, keys, usual, numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files
@@ -156,7 +155,7 @@ def read_files(
 
 
 def _not_blank(read: Sequence[Read]) -> NDArray[np.int64] | None:
-    """Return the position of each row that is not blank among all rows of all files; None if no row is blank."""
+    """Return the positions of rows that are not blank among the rows of all files; None if no row is blank."""
     if all(each.rows is None for each in read):
         return None
     ends = np.cumsum([each.table.num_rows + each.blank for each in read]).tolist()
@@ -167,9 +166,7 @@ def _not_blank(read: Sequence[Read]) -> NDArray[np.int64] | None:
 
 
 def _typed_apart(read: Sequence[Read]) -> list[str]:
-    """Return the names of the columns that have a different kind of values (such as texts and numbers) in different
-    files.
-    """
+    """Return the names of the columns that are texts in one file and numbers, for example, in another."""
     kinds: dict[str, set[str]] = {}
     for each in read:
         for column in each.table.schema:
@@ -181,7 +178,6 @@ def _typed_apart(read: Sequence[Read]) -> list[str]:
 
 
 def _as_texts(table: pa.Table, names: Collection[str], field: str) -> pa.Table:
-    """Convert the columns ``names`` to texts. Names that are not columns of the table are ignored."""
     for name in set(names) & set(table.column_names):
         table = table.set_column(table.column_names.index(name), name, plain_text(table, name, field))
     return table
@@ -204,7 +200,6 @@ def _check_last(file: Path, table: pa.Table, rows: NDArray[np.int64] | None, fie
 
 
 def _remarks(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
-    """Return the remarks on the files. A remark that applies to several files occurs once, and says so."""
     true_of: dict[str, list[Path]] = {}
     for file, each in zip(files, read, strict=True):
         for remark in each.remarks:

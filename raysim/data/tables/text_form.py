@@ -1,8 +1,7 @@
-"""The form of a table as text: its encoding, its separator, its decimal mark, and lines above its column names.
+"""The form of a text table: encoding, separator, decimal mark, and lines above the column names.
 
-A configuration may name encoding, separator and decimal mark. Properties that it leaves out are recognised: the
-encoding from the whole file, the separator from its first lines. If two separators or encodings fit equally well, the
-file is refused, and the error names the configuration key that decides.
+What the configuration does not name is recognised: the encoding from the whole file, the separator from the first
+lines. If two separators or encodings fit equally well, an error names the configuration key that decides.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """The characters that may separate columns, each with its name in error messages."""
 
 WESTERN = "cp1252"
-"""The encoding that is assumed for Western European texts that are not UTF-8: Latin-1 with the additions of Windows."""
+"""The assumed encoding of Western European texts that are not UTF-8: Latin-1 with the additions of Windows."""
 
 LINES = 1000
-"""The largest number of lines at the beginning of a file by which its separator is recognised."""
+"""The number of lines by which a file's separator is recognised."""
 
 _BYTES = 1 << 20
 _BOMS = (
@@ -50,9 +49,7 @@ _FOREIGN = re.compile(
 
 @dataclass(frozen=True)
 class Keys:
-    """The configured separator, decimal mark and encoding of a text file; a property that is None is recognised from
-    the file.
-    """
+    """The configured separator, decimal mark and encoding of a text file; None: recognise it from the file."""
 
     separator: str | None = None
     decimal: Literal[".", ","] | None = None
@@ -60,12 +57,12 @@ class Keys:
 
 
 NO_KEYS = Keys()
-"""The keys of a file whose separator, decimal mark and encoding are not configured."""
+"""No configured separator, decimal mark or encoding."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """The form of a text file: how its table is written.
+    """The form of a text file.
 
     - ``above``: number of lines above the column names.
     - ``names``: the column names, as they are written in the file.
@@ -79,13 +76,13 @@ class Form:
     zipped: bool
 
     def lines(self, path: Path) -> IO[str]:
-        """Open the file at ``path``, which has this form, as text."""
+        """Open a file of this form as text."""
         return _text(path, self.zipped, self.encoding)
 
 
 def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_KEYS) -> Form:
-    """Return the encoding, separator and column names of the text file at ``path``. Properties that ``keys`` leave open
-    are recognised from the text. If two values are possible, the value in ``usual`` is assumed.
+    """Return the encoding, separator and column names of the text file at ``path``. Properties that ``keys`` leaves
+    open are recognised. If two values are possible, the one in ``usual`` is assumed.
 
     Raises ``DataError`` naming ``field`` or a key if the text cannot be decoded, or if two separators fit.
     """
@@ -105,7 +102,6 @@ def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_K
 
 
 def _check_named(path: Path, zipped: bool, encoding: str) -> None:
-    """Raise ``DataError`` for a file that is not in the encoding that the configuration names."""
     with _opened(path, zipped) as file:
         try:
             _decode(file, encoding)
@@ -117,7 +113,6 @@ def _check_named(path: Path, zipped: bool, encoding: str) -> None:
 
 
 def _decode(file: IO[bytes], encoding: str) -> None:
-    """Raise ``UnicodeError`` if the rest of ``file`` is not in ``encoding``."""
     decoder = codecs.getincrementaldecoder(encoding)()
     while piece := file.read(_BYTES):
         decoder.decode(piece)
@@ -134,7 +129,7 @@ def _opened(path: Path, zipped: bool) -> IO[bytes]:
 
 
 def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
-    """Recognise the encoding of the whole file. A file that is not UTF-8 is read in the encoding ``usual`` if it fits.
+    """Recognise the encoding of the whole file; ``usual`` is tried if the file is not UTF-8.
 
     Raises ``DataError`` if no encoding fits, or if parts of the file have different encodings.
     """
@@ -163,11 +158,10 @@ def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
 
 
 def _western(file: IO[bytes], path: Path, field: str) -> str:
-    """Return the encoding ``WESTERN`` if the file may be in it. Raises ``DataError`` if it cannot be, or if some lines
+    """Return ``WESTERN`` if the file may be in this encoding. Raises ``DataError`` if it cannot be, or if some lines
     are UTF-8.
 
-    If the file is in fact in another single-byte encoding, some of its characters are read wrongly, but equal texts
-    stay equal.
+    Another single-byte encoding is not detected.
     """
     mixed = wrong = 0
     for number, line in enumerate(file, start=1):
@@ -194,14 +188,11 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
 
 
 def _or(field: str, key: str, other: str) -> str:
-    """Return the remedy with which an error message ends: ``key`` if ``field`` is a configuration key, else
-    ``other``.
-    """
+    """Return the advice at the end of a message: ``key`` if ``field`` is a configuration key, else ``other``."""
     return f", or {key}" if field.startswith("data.") else other
 
 
 def _numbered(lines: Sequence[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of ``lines``, each with the number of its last line, from 1."""
     reader = csv.reader(lines, delimiter=separator)
     try:
         for row in reader:
@@ -211,7 +202,7 @@ def _numbered(lines: Sequence[str], separator: str) -> Iterator[tuple[int, list[
 
 
 def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
-    """Return the most frequent number of fields in a row, and the share of rows that have this number."""
+    """Return the most frequent number of fields, and the share of rows with this number."""
     widths = Counter(len(row) for _, row in rows if row)
     if not widths:
         return 0, 0.0
@@ -220,10 +211,9 @@ def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
 
 
 def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) -> str:
-    """Recognise the separator of columns: the character that gives most lines the same number of fields. If several fit
-    equally well, return ``usual``.
+    """Return the separator that gives most lines the same number of fields, or ``usual`` if several fit equally well.
 
-    Raises ``DataError`` if several fit equally well and none of them is ``usual``.
+    Raises ``DataError`` if several fit and none of them is ``usual``.
     """
     fits = {each: _usual(list(_numbered(lines, each))) for each in SEPARATORS}
     several = {each: fit for each, fit in fits.items() if fit[0] > 1}
@@ -250,13 +240,12 @@ def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) 
 
 
 def _aligned(lines: Sequence[str]) -> bool:
-    """Whether fields are separated by spaces: all lines have equally many words, and some line has adjacent spaces."""
+    """Whether fields are separated by spaces: all lines have equally many words, and one has adjacent spaces."""
     widths = {len(line.split()) for line in lines if line.strip()}
     return len(widths) == 1 and len(lines) > 2 and any("  " in line.strip() for line in lines)
 
 
 def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
-    """Count the title rows above the row of column names. Title rows have far fewer fields than the rows below."""
     width = _usual(rows)[0]
     for at, (_, row) in enumerate(rows):
         filled = [cell for cell in row if cell.strip()]
@@ -266,8 +255,7 @@ def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
 
 
 def holds_values(names: Sequence[str]) -> bool:
-    """Whether a line that should contain column names seems to contain values: several numbers other than years or
-    positions.
+    """Whether a line of column names seems to contain values: several numbers other than years or positions.
 
     >>> holds_values(["63.0", "1.0", "1.0", "145.0"]), holds_values(["hospital", "2019", "2020", "2021"])
     (True, False)

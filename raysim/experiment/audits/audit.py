@@ -7,9 +7,8 @@ Three questions:
   those trained without it.
 - How large is epsilon at least? A fair coin decides whether each canary, an artificial row or hospital, is added. The
   number of coins that an auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). For a run with a
-  privacy guarantee, the auditor knows as much as the adversary that the guarantee assumes
-  (:mod:`raysim.experiment.audits.canary_audit`). For a run without a guarantee, each canary is a row whose features are
-  random signs and whose label is random, and the auditor sees only the last model.
+  privacy guarantee, see :mod:`raysim.experiment.audits.canary_audit`. For a run without one, canaries are rows of
+  random signs with random labels, and the auditor sees only the last model.
 - What does the update of one row reveal? For a linear model, the row itself (:mod:`raysim.audit.inversion`).
 """
 
@@ -36,11 +35,10 @@ from raysim.experiment.session import Session, open_session
 from raysim.report.terminal.progress import data_warnings
 
 FEWEST_SHADOWS = 4
-"""Smallest number of shadow federations. With fewer, a row is too rarely among the training rows, or too rarely not
-among them, to estimate the two densities of the attack's score."""
+"""Smallest number of shadow federations."""
 
 MOST = {"shadows": 10_000, "canaries": 1_000_000}
-"""Largest numbers of shadow federations and of canaries. More would take days, or too much memory."""
+"""Largest numbers of shadow federations and of canaries."""
 
 
 def audit(

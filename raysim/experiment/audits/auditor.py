@@ -31,8 +31,7 @@ Opened = Callable[[Federation], AbstractContextManager[Session]]
 """A function that opens a session with the hospitals of a federation."""
 
 DELTA = 1e-5
-"""The delta for which an audit bounds epsilon from below, if the run itself has no privacy guarantee and thus no
-delta."""
+"""The delta for which an audit bounds epsilon from below if the run has no privacy guarantee."""
 
 CANARY = 3.0
 """Absolute value of every feature of a canary (an artificial training row), in standard deviations."""
@@ -45,14 +44,14 @@ class Audit:
     membership: pd.DataFrame
     """One row per attack and hospital, and one row per attack for all hospitals together: see ``docs/audit.md``."""
     inverted: pd.DataFrame | None
-    """One row per feature of one patient: the true value, and the value that the attack reconstructs. None if not all
-    layers of the model are dense."""
+    """One row per feature of one patient: its true and its reconstructed value. None if not all layers of the model are
+    dense."""
     summary: dict[str, Any]
     """The results of each attack for the whole federation, as values for JSON."""
 
 
 class Auditor:
-    """Trains one job on variants of its data (random halves, or with canaries), and attacks the trained models."""
+    """Trains one job on variants of its data, and attacks the trained models."""
 
     def __init__(
         self, job: Job, federation: Federation, opened: Opened, folder: Path, say: Callable[[str], None]
@@ -64,8 +63,7 @@ class Auditor:
         self._federation, self._opened, self._folder, self._say = federation, opened, folder, say
 
     def audit(self, shadows: int, canaries: int) -> Audit:
-        """Run all attacks, with ``shadows`` shadow models and ``canaries`` canaries; 0 leaves out the respective
-        attack."""
+        """Run all attacks, with ``shadows`` shadow models and ``canaries`` canaries."""
         federation, none = self._federation, Added.none(self._federation)
         members = trained_on(federation)
         margins, labels, _ = self._played(members, none, "target", self._job.work.seed)
@@ -89,7 +87,7 @@ class Auditor:
         """Train on the rows marked in ``trained [N]`` of the federation's ``N`` rows, and on the ``k`` rows ``added``.
 
         Returns the headline model's outputs and the labels, both for all ``N + k`` rows, and the outcome of the
-        training. ``name`` is the subfolder for the training's data.
+        training.
         """
         folder = self._folder / name
         folder.mkdir()
@@ -107,8 +105,7 @@ class Auditor:
     def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Compute LiRA's score of every row under every shadow model, and whether the model was trained on the row.
 
-        Both arrays are ``[count, N]``: one row per shadow model, and one column per row of the federation. The scores
-        of validation rows are NaN.
+        Both arrays are ``[count, N]``. The scores of validation rows are NaN.
         """
         federation, seed = self._federation, self._job.work.seed
         members = np.stack([random_half(federation, stream(seed, "shadow", j)) for j in range(count)])
@@ -121,10 +118,8 @@ class Auditor:
         return scores, members
 
     def _tested(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask of the federation's ``N`` rows that a membership attack is evaluated on: all except validation
-        rows.
-
-        ``members [N]`` marks the training rows.
+        """Return a mask of the federation's ``N`` rows that a membership attack is evaluated on; ``members [N]`` marks
+        the training rows.
         """
         judged = members.copy()
         for _, _, validation, stop in self._federation.bounds.tolist():
@@ -162,11 +157,10 @@ class Auditor:
     def _table(
         self, attack: str, scores: NDArray[np.float64], members: NDArray[np.bool_], judged: NDArray[np.bool_]
     ) -> pd.DataFrame:
-        """Evaluate how well ``scores [..., N]`` separate ``members`` from other rows. ``judged`` marks the rows to
-        evaluate.
+        """Evaluate how well ``scores [..., N]`` separate ``members`` from other rows. ``judged`` marks the rows that
+        are evaluated.
 
-        Returns one row per hospital, then one row for all hospitals together. ``attack`` is the attack's name in the
-        table.
+        Returns one row per hospital, then one row for all hospitals together.
         """
         federation = self._federation
         rows = []
@@ -199,9 +193,7 @@ class Auditor:
 
     def _of_sums(self) -> dict[str, Any] | None:
         """Count the training rows that can be reconstructed from what hospitals send for a two-class regression: sums
-        over their rows.
-
-        Returns None if the strategy sends no such sums, or if the label does not have two classes.
+        over their rows. Returns None if there are no such sums.
         """
         federation, strategy = self._federation, self._job.strategy
         clear = getattr(strategy, "sums", None) == "clear"
@@ -226,8 +218,7 @@ class Auditor:
     def _inverted(self) -> pd.DataFrame | None:
         """Reconstruct one patient's row from the update of a hospital that trains on this row alone.
 
-        The result has one row per feature: the patient's value, and the reconstructed value. None if not all of the
-        model's layers are dense.
+        The result has one row per feature. None if not all layers are dense.
         """
         work, federation = self._job.work, self._federation
         model: Model = work.model.bind(federation, "cpu", "float64")
@@ -253,7 +244,7 @@ class Auditor:
 
 
 def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return how well a membership attack succeeds over all rows, and how this depends on hospital size.
+    """Return how well a membership attack succeeds over all rows.
 
     ``rows`` has one row per hospital, then one row for all hospitals together.
     """

@@ -1,9 +1,10 @@
-"""Canary audit of a privacy guarantee: a lower bound of epsilon, with the knowledge of the guarantee's adversary.
+"""Canary audit of a privacy guarantee: a lower bound of epsilon for an auditor who knows what the guarantee's adversary
+knows.
 
 Canaries are artificial hospitals or patients. A fair coin decides whether each canary is in the data. Each canary has
 model parameters that no other row changes. The update of a canary hospital, and the gradient of a canary patient, have
-norms far above the clipping norm. Everything else is as in the audited run: data, strategy, sampling, clipping norm,
-noise and sums. For each canary, the auditor adds up, over all rounds, the noisy updates of the canary's parameters.
+norms far above the clipping norm. Everything else is as in the audited run. For each canary, the auditor adds up the
+noisy updates of its parameters over all rounds.
 """
 
 from __future__ import annotations
@@ -32,8 +33,7 @@ from raysim.training.canaries import WithCanaries
 from raysim.training.kernels.clipped import Traceable
 
 LENGTH = 100.0
-"""Norm of a canary's update or gradient, as a multiple of the clipping norm. It is large, so that the audit detects
-missing clipping."""
+"""Norm of a canary's update or gradient, as a multiple of the clipping norm: large, to detect missing clipping."""
 
 
 def can_hold_canaries(job: Job, federation: Federation) -> bool:
@@ -45,8 +45,7 @@ def can_hold_canaries(job: Job, federation: Federation) -> bool:
 def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path, count: int) -> dict[str, Any]:
     """Run ``job``, which has a privacy guarantee, with ``count`` canaries; return a lower bound of its epsilon.
 
-    The result also has the numbers from which the bound was computed. The data with canaries are written to ``folder``,
-    which must exist.
+    The data with canaries are written to ``folder``, which must exist.
     """
     section = job.privacy
     if section is None:
@@ -113,7 +112,7 @@ def _played(
 def _canary_parameters(layout: Layout, columns: int) -> Ids:
     """Return the indices of the first layer's parameters for each of the last ``columns`` features.
 
-    The result has the shape ``[columns, outputs]``: one row per feature, and one column per output of the layer.
+    The result has the shape ``[columns, outputs]``.
     """
     outputs, features = layout.shapes[0]
     column = features - columns + np.arange(columns)
@@ -123,9 +122,7 @@ def _canary_parameters(layout: Layout, columns: int) -> Ids:
 def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
     """Return each hospital's noise divided by the number of patients that it samples.
 
-    All are 1 if noise is added to the sum of updates, and not by each hospital. The audit divides the scores of
-    canaries by this noise: without that, hospitals with much noise would hide the canaries of hospitals with little
-    noise.
+    All are 1 if noise is added to the sum of updates, and not by each hospital.
     """
     if not section.own_steps:
         return np.ones(len(federation.hospitals))

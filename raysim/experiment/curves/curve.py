@@ -1,14 +1,14 @@
 """``raysim curve``: how strategies perform over the values of one hyper-parameter, as a table and a plot.
 
-The configuration is a configuration for ``compare`` with one more section:
+The configuration is that of a comparison with one more section:
 
 .. code-block:: yaml
 
     curve: {field: clusters, values: [3, 4, 5], figure: log_loss}
 
-The example varies the number of clusters. A strategy that has the setting ``field``, and leaves it unset, is run with
-each of the values, and becomes a curve. Every other strategy is run once, and becomes a horizontal line. The plot shows
-the mean and the variance of the metric ``figure`` over hospitals.
+A strategy that has the setting ``field``, and leaves it unset, is run with each of the values, and becomes a curve.
+Every other strategy is run once, and becomes a horizontal line. The plot shows the mean and the variance of the metric
+``figure`` over hospitals.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ ANSWER = "curve_answer.json"
 """Name of the file with the curve's findings."""
 
 Lines = Mapping[str, tuple[str, float | None]]
-"""For the label of each strategy that is run: the name of its line in the plot, and its value of the hyper-parameter.
-
-The value is None for a strategy without the hyper-parameter, whose line is horizontal.
+"""For each strategy label, the name of its line in the plot, and its value of the hyper-parameter (None for a
+horizontal line).
 """
 
 
@@ -86,8 +85,7 @@ def begin(
     """Run a comparison over the values of a curve, and write ``curve.csv`` and the plot. Returns the comparison's
     folder.
 
-    ``of`` names the folder of a finished comparison. If it is given, nothing is run: the table and the plot are made
-    from that comparison.
+    If ``of`` is given, nothing is run: the table and the plot are made from the finished comparison in this folder.
     """
     from raysim.experiment import scores
     from raysim.experiment.unseen.folds import refuse
@@ -105,15 +103,14 @@ def begin(
 
 
 def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, verbose: bool) -> Path:
-    """Resume the stopped curve in ``folder``; ``config`` is the configuration of the curve's comparison. Returns the
-    folder."""
+    """Resume the stopped curve in ``folder``, and return the folder; ``config`` is the comparison's configuration."""
     config = reading.resolve(config, reads=reading.COMPARISON)
     curve, lines = _begun(folder / SECTION)
     return _play(config, curve, lines, folder, console, in_process=in_process, verbose=verbose, again=True)
 
 
 def _begun(path: Path) -> tuple[Curve, Lines]:
-    """Read the ``curve.json`` of a curve that was started: its section ``curve``, and the lines of the plot."""
+    """Read the ``curve.json`` of a curve that was started."""
     try:
         tree = bounded.read_json(path)
         lines = {str(label): (str(line), value) for label, (line, value) in tree["lines"].items()}
@@ -164,18 +161,14 @@ def _play(
 
 
 def figures_of(task: TaskKind, part: str) -> list[str]:
-    """Return the columns of ``hospitals.csv`` that a curve can show, for a kind of label.
-
-    They are metrics and counts. The names of counts end in the evaluated ``part``, as in ``n_test``.
-    """
+    """Return the columns of ``hospitals.csv`` that a curve can show; ``part`` is the evaluated part, as ``test``."""
     return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
 
 
 def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[str, tuple[str, float | None]]]:
     """Read the configuration of a curve.
 
-    Returns the comparison's configuration, the section ``curve``, and for each strategy label the name of its line in
-    the plot and its value of the varied setting. The value is None for a horizontal line.
+    Returns the comparison's configuration, the section ``curve``, and the :data:`Lines` of the plot.
     """
     tree = reading.read_tree(source, overrides)
     if "curve" not in tree:
@@ -205,9 +198,9 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
 def write_curve(
     out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Lines, part: str, titles: Mapping[str, str]
 ) -> tuple[Figure, Found]:
-    """Write the table of a curve, its plot and its answer; return the plot and the findings.
+    """Write the table, plot and findings of a curve; return the plot and the findings.
 
-    ``hospitals`` is the content of the comparison's ``hospitals.csv``. ``titles``: the readable name of each label.
+    ``hospitals`` is the content of the comparison's ``hospitals.csv``.
     """
     from raysim.experiment.curves.found import found
     from raysim.report.figures.curve import curve_figure
@@ -224,7 +217,6 @@ def write_curve(
 
 
 def _titles(config: Config) -> dict[str, str]:
-    """Return the readable name of each strategy of a comparison, by label."""
     from raysim.experiment.entries import entries
 
     return {entry.label: entry.title for entry in entries(reading.compared(config))}
@@ -260,8 +252,8 @@ def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFra
 def curve_table(hospitals: pd.DataFrame, curve: Curve, lines: Lines) -> pd.DataFrame:
     """Return the ``mean`` and ``variance`` of the metric over hospitals, with one row per strategy, value and seed.
 
-    Every hospital has equal weight. A strategy that uses several models is represented by its last model, the headline
-    model. Hospitals at which the metric is undefined are left out; the column ``hospitals`` counts the others.
+    Every hospital has equal weight. A strategy is represented by its headline model. The column ``hospitals`` counts
+    the hospitals at which the metric is defined.
     """
     rows = []
     for label, (line, value) in lines.items():

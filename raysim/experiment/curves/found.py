@@ -1,9 +1,8 @@
-"""The findings of a curve: each strategy's best value, whether intervals demonstrate it, and whether it is at an edge.
+"""The findings of a curve: each strategy's best value, and whether it is demonstrated or at an edge.
 
 All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals, at the same
 hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`). The confidence intervals are simultaneous
-over all pairs (:func:`raysim.statistics.differences.simultaneous.adjusted`). With one seed, a difference may be due to
-the random numbers of training, and says nothing about the values in general.
+over all pairs (:func:`raysim.statistics.differences.simultaneous.adjusted`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Point:
     """One value of the hyper-parameter for one strategy, with its results."""
 
     value: float | None
-    """The value of the hyper-parameter; None for a strategy that does not have it, or that chooses it itself."""
+    """The value of the hyper-parameter; None for a strategy that does not have it."""
     mean: float
     """The mean of the metric over hospitals and seeds."""
     difference: float = NAN
@@ -49,8 +48,8 @@ class Point:
     undefined."""
     verdict: str = ""
     """How the value compares with the best value: ``best`` (the value itself), ``worse``, ``equal`` (the same metric at
-    every hospital and seed), ``no difference`` (none was demonstrated), or ``one seed`` (differences may be due to the
-    training seed). Empty if nothing can be compared."""
+    every hospital and seed), ``no difference`` (none was demonstrated), ``one seed`` (differences may be due to the
+    seed), or empty."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +60,11 @@ class Line:
     """The strategy's name on pages."""
     points: tuple[Point, ...]
     edge: str = ""
-    """``lowest`` or ``highest`` if the best value is the smallest or largest tried, and a better one may lie beyond;
-    else empty."""
+    """``lowest`` or ``highest`` if the best value is the smallest or largest tried, else empty."""
 
     @property
     def best(self) -> Point | None:
-        """The value with the best mean, with its results; None if no value is the best."""
+        """The point with the best mean; None if no value is the best."""
         return next((point for point in self.points if point.verdict == "best"), None)
 
 
@@ -88,8 +86,7 @@ class Found:
     def rows(self) -> list[list[str]]:
         """Return the rows of a table of results.
 
-        With one curve there is one row per value; with several, one row per curve, for its best value. Strategies
-        without the hyper-parameter come last.
+        With one curve there is one row per value; with several, one row per curve, for its best value.
         """
         varied = [line for line in self.lines if len(line.points) > 1]
         digits = _digits([point.mean for line in self.lines for point in line.points])
@@ -154,8 +151,6 @@ def found(
     - ``hospitals``: the content of ``hospitals.csv``. ``field`` and ``name``: the hyper-parameter and the metric.
     - ``lines``: for each strategy label, the name of its line in the plot, and its value (None for a horizontal line).
     - ``names``: the readable name of each line.
-
-    A strategy that uses several models is represented by its last model, the headline model.
     """
     by_line: dict[str, dict[float | None, pd.DataFrame]] = {}
     for label, (line, value) in lines.items():
@@ -205,8 +200,7 @@ def _mean(point: Point) -> float:
 
 
 def _digits(means: Sequence[float]) -> int:
-    """Return with how many decimals to print ``means``: 3 if none exceeds 1. Otherwise the largest is printed with
-    three significant digits."""
+    """Return with how many decimals to print ``means``."""
     largest = max((abs(mean) for mean in means if math.isfinite(mean)), default=0.0)
     return 3 if largest <= 1 else max(0, 2 - math.floor(math.log10(largest)))
 

@@ -1,4 +1,4 @@
-"""Reads the table of predictions to be judged."""
+"""Reads a table of predictions that is to be evaluated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FIELD = "predictions"
-"""The name of the table of predictions in error messages."""
+"""The name of the table in error messages."""
 
 NAMES = ("hospital", "model", "strategy", "label", "role", "learner", "part")
 """Columns that are read as text without conversion: ``NA`` is not a missing value, and ``007`` is not the number 7."""
@@ -42,8 +42,8 @@ def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 
 def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
-    """Convert a column to pandas. A column of texts becomes numbers if all its texts are numbers; columns of names
-    remain texts."""
+    """Convert a column to pandas. Texts become numbers if all of them are numbers and the column is not in
+    :data:`NAMES`."""
     if name == "hospital" and is_text(column.type):
         column = whole_names(column)
     elif name not in NAMES and is_text(column.type):

@@ -30,7 +30,7 @@ _ORDER = {*RANKS, "mean_unweighted", "worst_decile", "p10", "gini", "std", "size
 
 @dataclass(eq=False)
 class _Nothing:
-    """An empty record of traffic, because the traffic of models from other frameworks is unknown."""
+    """An empty record of traffic."""
 
     ledger: Ledger
 
@@ -79,7 +79,7 @@ def results_of(
 
 
 def _all_rows(rows: pd.DataFrame, hospitals: tuple[str, ...]) -> NDArray[np.int64] | None:
-    """Return each hospital's total number of rows; None if the table of predictions does not have it."""
+    """Return each hospital's total number of rows; None if unknown."""
     if "all_rows" not in rows or rows["all_rows"].isna().any():
         return None
     known: NDArray[np.int64] = rows.groupby("hospital")["all_rows"].first().reindex(list(hospitals)).to_numpy()
@@ -87,10 +87,7 @@ def _all_rows(rows: pd.DataFrame, hospitals: tuple[str, ...]) -> NDArray[np.int6
 
 
 def _margins(rows: pd.DataFrame, order: Mapping[int, int]) -> Iterator[tuple[str, NDArray[np.floating[Any]]]]:
-    """Iterate over the models of one strategy and seed, each with its name and its outputs before the sigmoid.
-
-    The outputs are in the order of the federation's rows; ``order`` maps the identity of a row to its index there.
-    """
+    """Yield the name and the outputs before the sigmoid of each model, in the order of the federation's rows."""
     for served, theirs in rows.groupby("served", sort=False):
         values = theirs["margin"].to_numpy()
         margins = np.full_like(values, np.nan, shape=len(order))
@@ -99,7 +96,7 @@ def _margins(rows: pd.DataFrame, order: Mapping[int, int]) -> Iterator[tuple[str
 
 
 def _federation(rows: pd.DataFrame, predictions: Predictions, hospitals: tuple[str, ...], folder: Path) -> Federation:
-    """Make a federation of the rows that are evaluated with one seed. All are test rows, and have no features."""
+    """Make a federation of the test rows of one seed, without features."""
     each = rows.drop_duplicates("identity")
     home = pd.Categorical(each["hospital"], categories=list(hospitals)).codes
     each = each.iloc[np.argsort(home, kind="stable")]
@@ -130,7 +127,7 @@ def _federation(rows: pd.DataFrame, predictions: Predictions, hospitals: tuple[s
 
 
 def _attribute(values: pd.Series) -> NDArray[Any]:
-    """Return a patient attribute as numbers, such as ages, or as texts. An empty value becomes unknown."""
+    """Return a patient attribute as numbers, such as ages, or as texts."""
     if pd.api.types.is_numeric_dtype(values):
         return values.to_numpy(np.float64)
     return values.fillna("").astype(str).to_numpy(str)
@@ -179,7 +176,7 @@ def outcome_of(
 
 
 def only_ranks(outcome: Outcome, federation: Federation) -> None:
-    """Remove the metrics that need probabilities, for a score that only ranks patients; ranking metrics remain."""
+    """Remove the metrics that need probabilities."""
     task = federation.task
     columns = [i for i, name in enumerate(task.figures) if name not in ("n", *task.counts, *RANKS)]
     outcome.scores.clear()

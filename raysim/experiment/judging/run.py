@@ -1,4 +1,4 @@
-"""``raysim judge``: turn a table of predictions into the files, the card and the page of a comparison."""
+"""``raysim judge``: turn a table of predictions into the files and the page of a comparison."""
 
 from __future__ import annotations
 
@@ -61,17 +61,15 @@ class Judged:
     """The best model's gain over the reference, corrected for the number of models tried; None if it cannot be
     estimated."""
     warnings: tuple[str, ...] = ()
-    """Remarks on the table, for instance that a model outputs decisions in place of probabilities."""
+    """Remarks on the table."""
 
     @property
     def content(self) -> dict[str, Any]:
-        """The content of ``answer.json``: the answer of a comparison, and the correction for the number of models
-        tried."""
+        """The content of ``answer.json``."""
         return self.answer.as_json() | ({} if self.search is None else {"search": self.search.as_json()})
 
     def __repr__(self) -> str:
-        """Return the headline of the answer. The tables are left out, because a notebook would print all of their
-        rows."""
+        """Return the headline, without the tables."""
         return f"<judged: {self.answer.card.headline}>"
 
     def __str__(self) -> str:
@@ -92,12 +90,11 @@ def judge(
     """Evaluate a ``table`` of predictions, with one row per model, seed and test row, in the same way as a comparison.
 
     - ``reference``: the model that others are compared with.
-    - ``tried``: how many models were tried besides the reference, including models that are not in the table (None: the
-      number in the table).
+    - ``tried``: how many models were tried besides the reference (None: the number in the table).
     - ``reading``: how probabilities are written, and which rows are evaluated.
     - ``predicts``: the predicted event in words.
     - ``name``: the name of the page, and, if ``out`` is None, of the new folder in ``runs``.
-    - ``remarks``: remarks on the table's file, which are added to the warnings.
+    - ``remarks``: further warnings.
 
     Raises ``DataError`` or ``ConfigError`` if the table or an argument cannot be used.
     """
@@ -191,11 +188,7 @@ def _write(
 
 
 def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return ``frame`` and ``hospitals`` without the columns that are unknown for predictions, such as seconds.
-
-    The bytes that a method exchanged and the hospitals' training rows are added if the table of predictions, ``rows``,
-    has them.
-    """
+    """Return ``frame`` and ``hospitals`` without the columns that are unknown for predictions, such as seconds."""
     unknown = ("seconds", "bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up")
     frame = frame.drop(columns=[column for column in unknown if column in frame])
     if "bytes" in rows:
@@ -210,7 +203,6 @@ def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> 
 
 
 def _backwards(hospitals: pd.DataFrame) -> list[str]:
-    """Return a clause on each model whose AUROC is below 0.5 at every hospital."""
     notes = []
     for model, of in hospitals.groupby("strategy", sort=False):
         defined = of[of["auroc"].notna()]
@@ -236,7 +228,7 @@ class Search:
 
     @property
     def sentence(self) -> str:
-        """The corrected difference between the best model and the reference, in one or two sentences."""
+        """One or two sentences on the corrected difference."""
         found, limits = self.found, self.found.limits[self.found.best]
         gain = with_interval(found.estimate, *limits, 3, sign=True)
         text = (
@@ -248,7 +240,7 @@ class Search:
         return text
 
     def as_json(self) -> dict[str, object]:
-        """Return the comparison of the models with the reference, after correction, as JSON for ``answer.json``."""
+        """Return the content for ``answer.json``."""
         found = self.found
         return {
             "tried": found.tried,
@@ -266,8 +258,7 @@ class Search:
 def _searched(evidence: Evidence, panel: Panel, tried: int) -> Search | None:
     """Correct the best model's difference from the reference for the number of models ``tried``.
 
-    Returns None without a reference or another model, and if there is only one hospital or one seed. With one seed, a
-    difference may be due to the random numbers of training.
+    Returns None with fewer than two models, hospitals or seeds.
     """
     others = [entry for i, entry in enumerate(evidence.entries) if i != evidence.base]
     if evidence.base is None or not others or evidence.one_seed:

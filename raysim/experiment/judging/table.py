@@ -1,4 +1,4 @@
-"""The table to be judged: the columns it needs, and the checks on them.
+"""The table of predictions: the columns it needs, and the checks on them.
 
 Each row is the prediction of one model, trained with one seed, for one test row. Required columns are ``hospital``,
 ``label`` (with two values), ``model``, ``seed``, ``probability``, and at least one of ``row`` and ``patient``. Optional
@@ -9,14 +9,12 @@ columns:
 - ``train_rows`` and ``all_rows``: the hospital's numbers of training rows and of all rows.
 - ``bytes``: the bytes that the method exchanged.
 - ``role``: ``alone`` for training alone, ``reference`` for another method that is not federated, else empty.
-- ``learner``: the family of the model. The order in which families first occur is taken as their order of complexity,
-  the simplest first.
+- ``learner``: the family of the model. Families that occur earlier in the table are taken as simpler.
 - ``group_*``: attributes of patients.
 
-The table that a comparison writes also has a column ``strategy``, and its column ``model`` names one of the models that
-this strategy uses.
+In the table that a comparison writes, ``model`` names a model of the ``strategy``.
 
-An error message is one line. It names the first wrong row, counted from 1 below the header, and the remedy.
+An error message names the first wrong row, counted from 1 below the header, and the remedy.
 """
 
 from __future__ import annotations
@@ -39,23 +37,20 @@ from raysim.engine.measuring.subgroups import MOST_GROUPS
 REQUIRED = ("hospital", "label", "model", "seed", "probability")
 
 NUMBERS = ("train_rows", "all_rows", "bytes")
-"""The optional columns that must be numeric: a hospital's number of training rows, its number of all rows, and the
-bytes that the method sent."""
+"""The optional columns that must be numeric."""
 
 GROUP = "group_"
 """The prefix of columns with attributes of patients."""
 
 IN_FILE = "row in the file"
-"""The name of the index of a data frame that was read from a file. The index counts the file's rows from 0, including
-blank rows, which are not read."""
+"""The name of the index of a data frame that was read from a file. It counts the file's rows from 0, including blank
+rows."""
 
 ROLES = ("", "reference", "alone")
-"""The values of the column ``role``: empty for a federated method, ``reference`` for a model that is not federated, and
-``alone`` if each hospital trains alone."""
+"""The values of the column ``role``."""
 
 FEW_VALUES = 5
-"""A model with fewer different probabilities than this counts as one that outputs decisions; its calibration is not
-evaluated."""
+"""A model with fewer different probabilities than this is not evaluated for calibration."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +62,10 @@ class Reading:
     percent: bool = False
     """Whether probabilities are written in per cent."""
     event: str | None = None
-    """The label value that is the event. With None, the event is ``1`` or ``true``, and other label values are an
-    error."""
+    """The label value that is the event. None means ``1`` or ``true``."""
     common: bool = False
-    """Whether to evaluate only the rows for which all models have predictions. If False, a row that a model lacks is an
-    error."""
+    """Whether to evaluate only the rows for which all models have predictions. Otherwise, a row that a model lacks is
+    an error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +79,6 @@ class Predictions:
     groups: tuple[str, ...]
     """The names of the patient attributes in the table, without the prefix :data:`GROUP`."""
     event: str
-    """The label value that is the event."""
     models: tuple[str, ...]
     """The models in the order of the table."""
     roles: Mapping[str, str]
@@ -93,10 +86,8 @@ class Predictions:
     learners: Mapping[str, str]
     """The kind of model that each method trains; empty if the table has no column ``learner``."""
     decisions: frozenset[str] = frozenset()
-    """The models with fewer than :data:`FEW_VALUES` different outputs. Only their ranking of rows is evaluated, not
-    their calibration."""
+    """The models with fewer than :data:`FEW_VALUES` different outputs. Their calibration is not evaluated."""
     warnings: tuple[str, ...] = ()
-    """Warnings for the reader, one sentence each."""
 
 
 def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Predictions:
@@ -194,7 +185,7 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
 def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows whose ``part`` is ``test``, or all rows without such a column.
 
-    A model must not be evaluated on its training rows, so a table without test rows raises ``DataError``.
+    Raises ``DataError`` if there are none.
     """
     if "part" not in frame:
         return frame
@@ -265,7 +256,7 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
 
 
 def _given(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """Return the column ``name`` as numbers, with NaN for missing values. Raises ``DataError`` for a text."""
+    """Return the column ``name`` as numbers, with NaN for missing values."""
     numbers = pd.to_numeric(frame[name], errors="coerce")
     texts = numbers.isna() & frame[name].notna() & ~frame[name].astype(str).str.strip().isin(MISSING)
     if texts.any():
@@ -299,7 +290,7 @@ def _identify(frame: pd.DataFrame, warnings: list[str]) -> None:
 
 
 def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.int64]:
-    """Return whole numbers that identify ``values``: the values themselves if all are whole and not negative.
+    """Return whole numbers that identify ``values``.
 
     If ``within`` has the hospital of each value, equal values at different hospitals get different numbers.
     """
@@ -313,9 +304,7 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
 def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
     """Pair each model's seeds with those of ``reference``, in order, if they are different seeds.
 
-    A seed that only the model has is replaced by a seed that only the reference has. The pairing is arbitrary, because
-    runs with different seeds are independent. The variance of the difference over seeds therefore contains the variance
-    of both models.
+    The pairing is arbitrary, because runs with different seeds are independent.
     """
     theirs = sorted(set(frame.loc[frame["model"] == reference, "seed"]))
     for model, of in frame.groupby("model", sort=False):
@@ -329,7 +318,7 @@ def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> Non
 def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
     """Return the predictions for the rows that all models of a seed have, and the number of rows left out.
 
-    Unless ``common`` is set, ``DataError`` is raised if rows would be left out.
+    Raises ``DataError`` if rows would be left out, unless ``common`` is set.
     """
     models = frame.groupby("seed")[["model", "served"]].apply(lambda each: len(each.drop_duplicates()))
     present = frame.groupby(["seed", "identity"]).size()
@@ -354,10 +343,7 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
 
 
 def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
-    """Raise ``DataError`` if a row's value in ``column`` differs between models or seeds.
-
-    The message calls the column ``name``, as the user does, and ends with the ``remedy``.
-    """
+    """Raise ``DataError`` if a row's value in ``column`` differs between models or seeds."""
     differs = frame.groupby("identity")[column].transform("nunique", dropna=False) > 1
     if differs.any():
         row = frame[differs].iloc[0]

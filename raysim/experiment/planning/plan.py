@@ -1,7 +1,7 @@
 """Plans a run without executing it: placement of hospitals, memory of each actor, bytes of a round.
 
-Nothing is trained. The messages of the strategy's first round are made in this process with placeholder values and
-measured, so that the planned bytes equal the bytes of a run.
+The messages of the strategy's first round are made with placeholder values and measured, so that the planned bytes
+equal those of a run.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
 """Resident memory in bytes of an actor without hospitals, and the memory that torch adds; measured with Ray 2.60."""
 
 WORKING_COPIES = 2
-"""Number of copies of a model that a training call holds besides the models it trains: an initial state and a
-gradient."""
+"""Number of further copies of a model that a training call holds."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +60,16 @@ class PlannedTraffic:
     cohort: int
     """Number of hospitals that take part."""
     parameters: int
-    """Number of parameters of a model."""
     down: int
     """Bytes that the whole cohort receives."""
     up: int
     """Bytes that the whole cohort sends."""
     plan: int
-    """Bytes of the coordinator's instructions for a round, which Ray moves once to each node for all of its actors."""
+    """Bytes of the coordinator's instructions for a round, which Ray moves once to each node."""
     partials: int
     """Bytes of all actors' replies, which Ray moves to the coordinator."""
     between: int
-    """Bytes of summed updates that Ray moves between nodes because one node adds up the sums of others; 0 if none
-    does."""
+    """Bytes of summed updates that Ray moves between nodes."""
     pooled: bool
     """Whether the training rows of all hospitals are pooled."""
     virtual_seconds: float | None = None
@@ -91,7 +88,7 @@ class Plan:
     machines: Sequence[Node]
     traffic: Mapping[str, PlannedTraffic]
     left_out: str = ""
-    """A line on the number of additional runs that leave hospitals out of training; empty if there are none."""
+    """A line on the additional runs that leave hospitals out of training, or an empty text."""
 
     def actors(self) -> list[PlannedActor]:
         """Return the hospitals and needed resources of each actor."""
@@ -104,17 +101,15 @@ class PlannedActor(NamedTuple):
     node: int
     """Index of the node among the plan's machines."""
     actors: int
-    """Number of actors that this object describes: 1, or the number of actors of the node."""
+    """Number of actors: 1, or all actors of the node."""
     hospitals: int
-    """Number of hospitals that the actors simulate."""
     largest: Sequence[str]
-    """Names of the actor's two hospitals with the most rows; empty if the object describes all actors of a node."""
+    """Names of the two hospitals with the most rows; empty for all actors of a node."""
     rows: int
     """Number of rows of the actors' hospitals."""
     cpus: float
     gpus: float
     memory: int
-    """Approximate number of bytes that the actors need."""
 
 
 def make_plan(config: Config, nodes: str | None) -> Plan:
@@ -155,8 +150,7 @@ def _job(entry: Entry, federation: Federation, seed: int) -> Job:
 
 
 def _planned_configs(config: Config) -> tuple[Config, ...]:
-    """Return the configuration of each planned strategy. They are those of the key ``strategies``, unless only
-    ``strategy`` is set."""
+    """Return the configuration of each strategy of ``strategies``, or of ``strategy`` if only this key is set."""
     if "strategy" in config.model_fields_set and "strategies" not in config.model_fields_set:
         return (resolve(config),)
     return compared(config)
@@ -181,7 +175,7 @@ def available(nodes: str | None) -> tuple[Node, ...]:
 
 
 def weigh(job: Job, placement: Placement) -> PlannedTraffic:
-    """Measure the bytes of one round of ``job``. Hospitals' replies have placeholder values of the true size."""
+    """Measure the bytes of one round of ``job``."""
     pool = _DryRunPool(placement)
     # Noise adds no bytes, and its calibration depends on the number of rounds.
     quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=None)
@@ -226,12 +220,11 @@ def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic
 
 
 class _Measured(Exception):
-    """Raised to stop the dry run as soon as all messages to be measured have been made."""
+    """Stops the dry run when all messages to be measured have been made."""
 
 
 class _DryRunPool:
-    """A pool whose hospitals reply with placeholder values in place of training, and that stores the plans of
-    rounds."""
+    """A pool whose hospitals reply with placeholder values, and that stores the instructions for rounds."""
 
     def __init__(self, placement: Placement) -> None:
         self.served = placement.served
@@ -259,10 +252,9 @@ class _DryRunPool:
         return LocalPool(self._placement, "cpu")
 
     def partial(self, plan: RoundPlan, served: Ids, pools: bool) -> PartialResult:
-        """Return an actor's reply to a round, with small numbers in place of training results. ``served`` has the ids
-        of its hospitals.
+        """Return the reply to a round of the actor with the hospitals ``served``, with small numbers as results.
 
-        ``pools``: whether this actor also trains on the pooled rows of all hospitals, if the round does.
+        ``pools``: whether this actor also trains on the pooled rows of all hospitals.
         """
         result, problem = PartialResult(), plan.problem
         if problem is not None:
@@ -292,7 +284,7 @@ class _DryRunPool:
 def _up(plan: RoundPlan, placement: Placement, pool: _DryRunPool) -> tuple[int, int]:
     """Return the bytes that Ray moves in a round for replies and sums.
 
-    The first number is for actors' replies to the coordinator on the first node, the second for sums between nodes.
+    The first number is for replies to the coordinator, the second for sums between nodes.
     """
     nodes = placement.nodes
     apart = set(node_sums.with_sums(plan, placement.served)) if len(set(nodes)) > 1 else set()
@@ -307,12 +299,11 @@ def _up(plan: RoundPlan, placement: Placement, pool: _DryRunPool) -> tuple[int, 
 
 
 def _size(message: object) -> int:
-    """Return the number of bytes that a message takes in Ray's object store."""
     return len(pickle.dumps(message, protocol=5))
 
 
 def _partial_size(partial: PartialResult) -> int:
-    """Return the bytes of an actor's reply. Its large arrays are counted without copying them."""
+    """Return the bytes of an actor's reply."""
     hollow = replace(
         partial,
         units=None if partial.units is None else partial.units[:, :0],

@@ -21,12 +21,11 @@ LISTED = 32
 """If a plan has more actors than this, its table has one row per node in place of one per actor."""
 
 NARROW = 110
-"""If a line of the terminal has fewer characters than this, the table of rounds has short headings, and the table of
-actors omits the names of hospitals."""
+"""With fewer characters per line, headings are shorter and hospitals' names are omitted."""
 
 
 def render(plan: Plan, console: Console) -> None:
-    """Print a plan: the nodes, the actors on each node, and the bytes of a round."""
+    """Print a plan."""
     console.print(f"nodes: {inventory(plan.machines)}", highlight=False, markup=False)
     console.print(_actors(plan, narrow=console.width < NARROW))
     console.print(_rounds(plan, narrow=console.width < NARROW))
@@ -58,7 +57,7 @@ def fits(plan: Plan) -> str:
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """Return the plan as values for JSON; bytes and rows are whole numbers."""
+    """Return the plan as values for JSON."""
     names = [node.name for node in plan.machines]
     return {
         "nodes": [{"name": node.name, "cpus": node.cpus, "gpus": node.gpus} for node in plan.machines],

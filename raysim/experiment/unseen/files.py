@@ -1,4 +1,4 @@
-"""Writes the files of hospitals that were left out, and returns their content for the answer and the page."""
+"""Writes the files of hospitals that were left out, and returns their content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOSPITALS, SUMMARY, DIFFERENCE = "unseen.csv", "unseen_summary.csv", "unseen_dif
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The results at hospitals that took no part in training, in the three data frames that :func:`write` writes."""
+    """The results at hospitals that took no part in training."""
 
     hospitals: pd.DataFrame
     summary: pd.DataFrame

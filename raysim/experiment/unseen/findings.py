@@ -22,15 +22,14 @@ from raysim.report.svg import PLAIN, Figure, Style
 from raysim.statistics.differences.paired import Limits
 
 ENDS = {"": "estimate", "_low": "low", "_high": "high"}
-"""The suffixes of the names of an estimate and its limits in the answer, each with the column of the summary table that
-has the value."""
+"""For the suffix of an estimate or limit in ``answer.json``, the column of the summary table."""
 
 MOST = 40
-"""Largest number of hospitals in a plot; with more hospitals, those with the most rows are plotted."""
+"""Largest number of hospitals in a plot; those with the most rows are plotted."""
 
 
 def lines(found: Found, clinical: ClinicalSection | None) -> dict[Key, Line]:
-    """Return the decision card's line on hospitals that took no part in training, for each strategy and model."""
+    """Return a line on hospitals that took no part in training, for each strategy and model."""
     by_key, act_at = {}, np.nan if clinical is None else clinical.act_at
     for key, of in found.summary.groupby(["strategy", "model"], sort=False):
         strategy, model = map(str, key)
@@ -105,9 +104,8 @@ def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
 def plots(found: Found, models: Mapping[Key, str], looks: Mapping[Key, Style]) -> Sequence[Figure]:
     """Plot performance at hospitals that were left out of training, and the gain from labelled rows of such hospitals.
 
-    The forest plot of hospitals shows the first of ``models``; the gain is plotted for all of them. ``models`` maps
-    models to their readable names: the recommended model first, then the model of training alone. ``looks`` are the
-    models' styles.
+    The forest plot shows the first of ``models``, the recommended model; the gain is plotted for all of them.
+    ``models`` maps models to their readable names, ``looks`` to their styles.
     """
     table = found.hospitals
     if AUROC not in table:
@@ -133,10 +131,7 @@ def _of(table: pd.DataFrame, key: Key) -> pd.DataFrame:
 
 
 def _joining(table: pd.DataFrame, models: Mapping[Key, str], styles: Mapping[Key, Style]) -> Sequence[Figure]:
-    """Plot how performance at a new hospital improves with the number of its labelled rows.
-
-    The means are over the hospitals that have enough rows for every plotted number.
-    """
+    """Plot how performance at a new hospital improves with the number of its labelled rows."""
     steps = list(dict.fromkeys(table["k"].astype(str)))
     table = table.assign(
         step=table["k"].astype(str),
@@ -180,9 +175,8 @@ def _means(
 ) -> tuple[dict[str, pd.Series], int]:
     """Return the means of ``column`` over hospitals, by model and number of labelled rows, and the number of hospitals.
 
-    ``ways`` maps models to their names, and ``steps`` lists the numbers of labelled rows. If no hospital has a value of
-    a model at one of the ``steps``, the model's means leave this step out. Means are over the hospitals at which every
-    model has a value for each step that remains.
+    ``ways`` maps models to their names, and ``steps`` lists the numbers of labelled rows. Means are over the hospitals
+    at which every model has a value for each step, except steps without any value.
     """
     wide = {}
     for key, name in ways.items():
@@ -199,8 +193,8 @@ def forests(
 ) -> Sequence[Figure]:
     """Return two forest plots, of AUROC and of observed over expected events.
 
-    The plots show the hospitals with the most rows. Below them are the mean over hospitals and the prediction interval
-    for a further hospital, from ``summary``. ``look`` is the style of the model.
+    They also show the mean over hospitals and the prediction interval for a further hospital, from ``summary``.
+    ``look`` is the style of the model.
     """
     of = table[table[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)
     if of.empty:

@@ -1,4 +1,4 @@
-"""Decides which hospitals are left out together, and configures the runs in which they take no part."""
+"""Decides which hospitals are left out together, and configures the runs without them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ FOLDS = 10
 """Default number of folds if there are more than :data:`LEAVE_ONE` hospitals."""
 
 MANY = 50
-"""Above this number of folds, the command suggests fewer, because a copy of the data is cached for each fold."""
+"""Above this number of folds, the command suggests fewer."""
 
 FEWEST = 3
-"""Smallest number of hospitals that must take part in training when the hospitals of a fold are left out."""
+"""Smallest number of hospitals that must take part in training."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class LeftOut(NamedTuple):
 
     fold: Fold
     config: Config
-    """The run's configuration, in which the fold's hospitals take no part in training."""
+    """The run's configuration."""
     result: Result
 
 
@@ -98,7 +98,7 @@ def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
 def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:
     """Divide the hospitals into folds, each of which is left out of training once.
 
-    Raises ``ConfigError`` if ``section`` does not fit the data, for instance if too few hospitals would take part.
+    Raises ``ConfigError`` if ``section`` does not fit the data.
     """
     names = natural(federation.hospitals)
     if section.onboarding != (0,) and section.joining == "recalibrate" and not federation.sizes("validation").any():
@@ -150,7 +150,7 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
 
 
 def _with_class(federation: Federation) -> NDArray[np.bool_]:
-    """Return which classes occur in each hospital's training rows: one row per hospital, one column per class."""
+    """Return which classes occur in each hospital's training rows, ``[hospitals, classes]``."""
     present = np.zeros((len(federation.hospitals), len(federation.classes)), np.bool_)
     if federation.classes:
         for h in range(len(present)):

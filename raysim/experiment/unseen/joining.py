@@ -4,9 +4,8 @@ A hospital that was left out of training joins with some labelled rows. What it 
 
 - If hospitals train alone, the hospital trains a model on these rows.
 - If models share a body, it fits its own head.
-- Otherwise it fine-tunes the model, as participants do. If the server has clusters, it first joins a cluster by the
-  strategy's rule for newcomers. Without a rule it joins the cluster whose model has the lowest mean loss on these
-  rows; among equal clusters, the larger one.
+- Otherwise it fine-tunes the model, as participants do. With clusters, it first joins one by the strategy's rule, or
+  else the one whose model has the lowest mean loss on these rows.
 
 The labelled rows are never used for testing.
 """
@@ -39,8 +38,7 @@ RIDGE = 1.0
 """The L2 penalty on the weights of a head (a model's last layer) that a joining hospital fits to its labelled rows."""
 
 SAME = 1e-9
-"""An output of a model's body (the layers before its head) counts as constant if its standard deviation is at most this
-multiple of its mean's absolute value, or of 1 if that is larger."""
+"""Relative standard deviation up to which an output of a body (the layers before the head) counts as constant."""
 
 
 NOBODY = "nobody"
@@ -60,9 +58,8 @@ def joined(
 ) -> Joined | None:
     """Return hospital ``h``'s predictions by a model that was adapted to the hospital's labelled ``rows``.
 
-    If hospitals train alone, a model is trained on these rows; if they have their own heads, a head is fitted.
-    Otherwise the model is fine-tuned if ``how`` is ``fine_tune``. ``served`` names the model; ``defined``: whether it
-    can be used at the hospital without labelled rows. Returns None if there is no adapted model.
+    Models are fine-tuned only if ``how`` is ``fine_tune``. ``served`` names the model; ``defined``: whether it can be
+    used at the hospital without labelled rows. Returns None if there is no adapted model.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
@@ -75,8 +72,8 @@ def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) 
     """Train hospital ``h``'s own model as a participant trains alone. ``joined`` has the indices of its labelled test
     rows.
 
-    There are no validation rows, so training does not stop early. Returns None if the rows have only one class, or if
-    the strategy has no model ``served`` for hospitals that train alone.
+    Returns None if the rows have only one class, or if the strategy has no model ``served`` for hospitals that train
+    alone.
     """
     config, federation, seed = run.config, run.result.federation, run.result.seed
     rows = np.arange(len(federation.y))[federation.rows(h, "test")]
@@ -100,9 +97,8 @@ def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) 
 def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
     """Fit the model head of hospital ``h`` to its labelled test rows; the shared body of the model does not change.
 
-    ``joined`` has the indices of these rows. The head's inputs are standardised over them, and the head's weights have
-    an L2 penalty of :data:`RIDGE`. Returns None if these rows have only one class, or if the label has more than two.
-    Also returns None if the model's output is not linear in the head, for example if the head has several layers.
+    ``joined`` has the indices of these rows. The head's weights have an L2 penalty of :data:`RIDGE`. Returns None if
+    these rows have only one class, if the label has more than two, or if the model's output is not linear in the head.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
@@ -124,8 +120,7 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
 def _fitted(X: NDArray[Any], offset: NDArray[Any], y: NDArray[Any], link: str) -> NDArray[Any]:
     """Fit a generalised linear model with ``offset`` to ``X [n, p]`` and ``y``, and return its coefficients ``[p]``.
 
-    The first column of ``X`` is the intercept; the other coefficients have an L2 penalty of :data:`RIDGE`. The loss of
-    a row is ``c(eta) - y eta``, where ``eta`` is the linear predictor and ``c`` the cumulant of the canonical ``link``.
+    The first column of ``X`` is the intercept; the other coefficients have an L2 penalty of :data:`RIDGE`.
     """
     from scipy.optimize import minimize  # imported late to start runs faster
     from scipy.special import expit
@@ -147,9 +142,8 @@ def _outputs_of_body(
     """Divide a model into its body and its head, and return outputs of both for ``X [n, F]``.
 
     The first array, ``[n]``, has the model's outputs if all parameters of the head are zero. The second, ``[n, d]``,
-    has the head's inputs, each of which is multiplied by a parameter; equal inputs are returned once. It is None if the
-    model's output is not linear in the head. ``body`` has all parameters, with zeros for the head; ``head [q]`` has the
-    indices of the head's parameters.
+    has the head's inputs; it is None if the model's output is not linear in the head. ``body`` has all parameters, with
+    zeros for the head, and ``head [q]`` the indices of the head's parameters.
     """
     constant = model.logits(body, X)
 
@@ -169,14 +163,12 @@ def _outputs_of_body(
 
 
 def _differ(y: NDArray[Any]) -> bool:
-    """Return whether the labels ``y`` have more than one class or value."""
     return bool(len(y) and (y != y[0]).any())
 
 
 def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
     """Fine-tune a model for hospital ``h`` on its labelled test rows. ``served`` names the model.
 
-    Epochs and learning rate are taken from the strategy's fine-tuning, or are the defaults if the strategy has none.
     ``joined`` has the indices of the rows. Returns None if it is empty, if the hospital does not use a single model of
     the server, or if its model was recalibrated.
     """
@@ -203,9 +195,7 @@ def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
     ``joined`` has the indices of these rows. Returns None if the hospital uses the chosen model also without labels.
 
-    A strategy with a rule for new hospitals applies this rule. If the rule needs more labels, the global model is used,
-    if there is one. Other strategies choose the cluster whose model has the lowest mean loss on the labelled rows. The
-    predictions are NaN if no model can be chosen.
+    The predictions are NaN if no model can be chosen.
     """
     after = _chosen(run, served, h, joined)
     if after == _row(run, served, h):
@@ -225,9 +215,8 @@ def name_of(served: str, row: int) -> str:
 
 
 def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int | None:
-    """Return which of the server's models hospital ``h`` uses, given the indices ``joined`` of its labelled test rows.
-
-    The result is the index of the model; None if there is none.
+    """Return the index of the server's model that hospital ``h`` uses after joining with the labelled rows ``joined``;
+    None if there is none.
     """
     outcome, federation = run.result.outcome, run.result.federation
     row, cluster = _row(run, served, h), outcome.cluster
@@ -248,11 +237,9 @@ def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int
 
 
 def _row(run: LeftOut, served: str, h: int) -> int | None:
-    """Return the index of the server's model that hospital ``h`` uses; None if it does not use a single model of the
-    server.
+    """Return the index of the server's model that hospital ``h`` uses; None if it does not use exactly one.
 
-    If the strategy has clusters and the hospital would use a model of its own, which was not trained, the result is 0,
-    the index of the global model.
+    The result is 0, the global model, if the strategy has clusters and the hospital's own model was not trained.
     """
     outcome = run.result.outcome
     serve = outcome.serve.get(served)
@@ -266,7 +253,7 @@ def _row(run: LeftOut, served: str, h: int) -> int | None:
 def _bound(run: LeftOut, h: int, precision: str = "") -> tuple[Model, NDArray[Any], NDArray[Any]]:
     """Return the model for computations, with all features and labels of hospital ``h``.
 
-    The model computes in ``precision``, or in the precision of training if this is empty.
+    The model computes in ``precision``.
     """
     federation = run.result.federation
     rows = federation.rows(h, "test")

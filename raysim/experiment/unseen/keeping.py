@@ -31,7 +31,7 @@ def store(folder: Path, judged: Sequence[Judged], ticket: str) -> None:
 def load(folder: Path, fold: Fold, seed: int, ticket: str) -> list[Judged] | None:
     """Return the results that :func:`store` wrote for the comparison with the id ``ticket``.
 
-    Returns None if there are none, or if the run's files have changed since.
+    Returns None without results, or if the run's files have changed since.
     """
     try:
         arrays, header = read_tensors((folder / JUDGED).read_bytes())

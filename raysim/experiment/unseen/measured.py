@@ -34,19 +34,16 @@ class Unseen:
     fold: NDArray[np.int64]
     """The number of the fold in which each hospital was left out, ``[H]`` for ``H`` hospitals."""
     served_by: tuple[str, ...]
-    """The name of the model used for each hospital: the model itself, a cluster's model, or ``nobody`` if there is
-    none."""
+    """The name of the model used for each hospital; ``nobody`` if there is none."""
     figures: Floats
-    """Metrics ``[H, len(task.figures)]``: one row per hospital, and one column for each name in ``task.figures``. They
-    are NaN without a usable model, or if the hospital has too few labelled rows to join."""
+    """Metrics ``[H, len(task.figures)]``. They are NaN without a usable model."""
     pairs: PairSums | None
     """The data that each hospital sends for the variance of its AUROC; None unless the label has two classes."""
     sketched: Sketched | None
     """The data that each hospital sends for the covariance of its AUROC with other models' AUROC. None unless the label
     has two classes."""
     scores: ScoreCounts | None
-    """Histograms of each hospital's predicted probabilities, from which clinical metrics are computed; None if these
-    are undefined."""
+    """Histograms of each hospital's predicted probabilities; None if clinical metrics are undefined."""
     scored: tuple[Groups, ...] | None
     """The predicted log-odds and labels of each hospital's rows; None if clinical metrics are undefined."""
     prevalence: Floats
@@ -62,8 +59,7 @@ def measured(
 ) -> list[Unseen]:
     """Evaluate every strategy, model and seed at left-out hospitals, for every number of labelled rows that join.
 
-    Existing scores are evaluated once, because labelled rows do not change them. ``federation`` has the rows of all
-    hospitals: a score is a probability only if all their values are between 0 and 1.
+    Existing scores are evaluated once. ``federation`` has the rows of all hospitals.
     """
     groups: dict[tuple[str, str, int, Joins], list[JudgedRows]] = {}
     for each in left_out:
@@ -85,7 +81,7 @@ def on_rows_of(
 def _scores(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> Iterator[Unseen]:
-    """Evaluate each existing score with each seed, on those rows of left-out hospitals that have a value of it."""
+    """Evaluate each existing score with each seed, on the rows that have a value of it."""
     runs: dict[int, dict[int, Judged]] = {}
     for each in left_out:
         runs.setdefault(each.seed, {}).setdefault(each.fold.number, each)
@@ -114,7 +110,7 @@ def of_rows(
 ) -> Unseen:
     """Evaluate a model's predictions on ``rows``, which has the test rows of each hospital.
 
-    If ``risks`` is false, the predictions are not probabilities, and only their ranking is evaluated.
+    If ``risks`` is false, only the ranking of predictions is evaluated.
     """
     rows = sorted(rows, key=lambda each: each.place)
     offsets = np.concatenate([[0], np.cumsum([len(each.y) for each in rows])]).astype(np.int64)

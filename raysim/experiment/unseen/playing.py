@@ -26,19 +26,19 @@ from raysim.storage import resume
 from raysim.storage.manifest import Manifest
 
 SHELF, LOCK = "folds-", ".lock"
-"""The beginning of the name of a comparison's folder in the cache, before the comparison's id, and the ending that the
-name of the folder's lock file has in addition."""
+"""The prefix of a comparison's folder in the cache, and the suffix of its lock file."""
 
 COLUMNS = ("prepared", "raw")
 """Names of the two versions of a fold's data in the cache: with columns prepared as for the configuration's own model,
-or as for other models."""
+or not.
+"""
 
 
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
     """Return the strategy whose runs also serve to evaluate ``entry`` at hospitals that are left out of training.
 
-    If hospitals train alone, this is another strategy with the same preparation of data, if there is one: its runs have
-    already prepared the rows of the left-out hospitals. In all other cases it is ``entry`` itself.
+    If hospitals train alone, this is another strategy with the same preparation of data, if there is one; otherwise
+    ``entry`` itself.
     """
     alike = (
         each
@@ -54,11 +54,11 @@ def hosts(entries: Sequence[Entry]) -> list[Entry]:
 
 
 class FoldRuns:
-    """The runs of all strategies and seeds in which the hospitals of a fold are left out of training, for every fold.
+    """The runs of all strategies, seeds and folds in which the hospitals of the fold are left out of training.
 
-    The federation of a fold is made when its first run begins, and removed after its last run, because the federations
-    of many folds would fill the disk. ``together`` is the number of concurrent runs. Concurrent runs are for different
-    folds or seeds, so that no two processes make the same federation.
+    The federation of a fold exists only during its runs, because those of many folds would fill the disk. ``together``
+    is the number of concurrent runs. They are for different folds or seeds, so that no two processes make the same
+    federation.
     """
 
     def __init__(
@@ -95,10 +95,9 @@ class FoldRuns:
         self.runs = [self._run(*each) for each in self._asked]
 
     def judged(self, played: Iterable[tuple[Run, Result | Exception]], out: Manifest) -> list[Judged]:
-        """Evaluate the left-out hospitals whenever a run has ended; the iterator ``played`` executes the runs in order.
+        """Evaluate the left-out hospitals whenever a run in ``played`` has ended.
 
-        Returns the results in the order of folds, then seeds, then strategies. The runs' files are listed in the
-        manifest ``out``.
+        Returns the results in the order of folds, then seeds, then strategies.
         """
         waiting = Counter((fold, seed) for fold, seed, _ in self._asked)
         found: dict[tuple[Fold, int, str], Judged] = {}
@@ -122,7 +121,7 @@ class FoldRuns:
     def _judged(self, fold: Fold, entry: Entry, host: Entry, result: Result) -> Judged:
         """Evaluate a strategy at the hospitals of a fold.
 
-        ``result`` is the result of the run of ``host``, the strategy that :func:`host_of` returns.
+        ``result`` is the result of the run of ``host`` (:func:`host_of`).
         """
         section = self._config.evaluation.unseen
         assert section is not None  # there are folds
@@ -149,9 +148,8 @@ class FoldRuns:
 
 @contextlib.contextmanager
 def _own_shelf(shelf: str) -> Iterator[None]:
-    """Lock the cache folder ``shelf`` for this comparison, and remove its content before and afterwards.
-
-    The cache folders of comparisons that were killed are removed, too; they are recognised by their free locks.
+    """Lock the cache folder ``shelf`` for this comparison, and remove its content before and afterwards. Also removes
+    the cache folders of killed comparisons, whose locks are free.
     """
     for lock in cache_folder().glob(f"{SHELF}*{LOCK}"):
         with contextlib.suppress(ConfigError, ResourceError, OSError), resume.held(lock):

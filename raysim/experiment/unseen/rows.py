@@ -1,7 +1,4 @@
-"""The rows on which hospitals of a fold are judged, by model and number of labelled rows that join.
-
-The rows and their predictions are taken from a run when it ends. The run's models and data are not needed afterwards.
-"""
+"""The rows on which hospitals of a fold are evaluated, by model and number of labelled rows that join."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ def notes_of(run: LeftOut) -> Iterator[str]:
 Joins = int | Literal["all"]
 
 MOST_NOTES = 3
-"""Largest number of printed sentences on columns that differ at left-out hospitals; further ones are only counted."""
+"""Largest number of printed sentences on columns that differ at left-out hospitals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +71,7 @@ class JudgedRows:
     classes."""
 
     def those(self, mask: NDArray[np.bool_]) -> JudgedRows:
-        """Return only the rows marked in ``mask [n]``, one entry per row."""
+        """Return only the rows marked in ``mask [n]``."""
         scores = {name: values[mask] for name, values in self.scores.items()}
         of = {name: getattr(self, name)[mask] for name in ("margins", "ranked", "y", "patients")}
         return replace(self, scores=scores, **of)
@@ -110,7 +107,7 @@ class Judged:
 
 
 def notes(left_out: Sequence[Judged]) -> list[str]:
-    """Return the notes of all folds on columns; notes beyond the first :data:`MOST_NOTES` are only counted."""
+    """Return the notes of all folds on columns."""
     folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold have the same notes
     texts = [text for fold in sorted(folds) for text in folds[fold].notes]
     more = len(texts) - MOST_NOTES
@@ -191,8 +188,7 @@ def _joining(
     """Return the random order in which the rows of hospital ``h`` join as labelled rows, and how many join at each
     step.
 
-    The steps are the configured numbers of labelled rows. All rows of a patient join together, so fewer rows than
-    configured may join.
+    All rows of a patient join together, so fewer rows than configured may join.
     """
     people = federation.identities[federation.rows(h, "test")]
     present, turn = np.unique(people, return_inverse=True)

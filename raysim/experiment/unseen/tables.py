@@ -39,14 +39,10 @@ FEWEST_ROWS = 10
 """Smallest number of rows for which the variance of a hospital's log loss is computed."""
 
 FEWEST_DECISIONS = 30
-"""Smallest number of rows for which a hospital's gain in net benefit is included in the mean over hospitals."""
+"""Smallest number of rows for a hospital's gain in net benefit to count."""
 
 MOST_LACKING = 0.1
-"""Largest share of hospitals that a mean may leave out; if there are more, the mean is undefined.
-
-The mean ratio of observed to expected events leaves out hospitals without events or without non-events. The mean gain
-in net benefit leaves out hospitals at which all decisions are those of the default: to act on everyone, or on no one.
-"""
+"""Largest share of hospitals that a mean may leave out; if there are more, the mean is undefined."""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
@@ -89,8 +85,7 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
 def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSection | None) -> pd.DataFrame:
     """Make ``unseen_summary.csv``: means over hospitals by strategy, model, figure and number of labelled rows.
 
-    A hospital's figure and its variance are averaged over seeds, which all test the same rows. ``table`` is the result
-    of :func:`by_hospital`.
+    ``table`` is the result of :func:`by_hospital`.
     """
     rows = []
     for strategy, model, k in dict.fromkeys((each.strategy, each.model, each.k) for each in unseen):
@@ -144,8 +139,8 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
 def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Pooled]:
     """Return, for each threshold, the pooled difference of net benefit between the model and the better default.
 
-    The default is to act on everyone or on no one. A hospital at which no decision differs from the default has no
-    variance. If there are many of them, the mean of the other hospitals would mislead, and the result is NaN.
+    The default is to act on everyone or on no one. The result is NaN if, at many hospitals, no decision differs from
+    the default.
     """
     counts = [each.scores for each in of if each.scores is not None]
     found: dict[str, Pooled] = {}
@@ -175,8 +170,7 @@ def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
 def _skill(each: Unseen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return each hospital's skill, and the sampling variance of this skill.
 
-    Skill is 1 minus the ratio of the model's log loss to the log loss of predicting the event rate in training. The
-    variance is from the delta method. Both are NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
+    Skill is that of :data:`SKILL`. Both are NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
     """
     found = np.full((2, len(each.hospitals)), np.nan)
     for h, ((logit, _, events), prevalence) in enumerate(zip(each.scored or (), each.prevalence, strict=True)):
@@ -201,9 +195,8 @@ def differences(
 ) -> pd.DataFrame:
     """Make ``unseen_difference.csv``: differences of AUROC per strategy and model; empty unless there are two classes.
 
-    One row is the AUROC of hospitals when they take part in training, minus their AUROC when left out. Another row is
-    the AUROC of left-out hospitals minus the AUROC of the ``reference`` there. ``on_rows_of(score, model)`` evaluates a
-    model on the rows that have a value of an existing score.
+    One row is hospitals' AUROC when they take part in training minus that when left out. Another is left-out hospitals'
+    AUROC minus that of the ``reference`` there.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
     rows = []
@@ -285,9 +278,8 @@ def _seen_less_unseen(
 
 
 def _without(federation: Federation, h: int, without: AllRows, model: str) -> tuple[NDArray[Any], ...]:
-    """Return predictions for hospital ``h`` by the run that left it out, on the hospital's test rows of the main run.
-
-    Returns outputs before the sigmoid, labels and patient ids.
+    """Return the outputs of the run that left out hospital ``h``, before the sigmoid, on the hospital's test rows of
+    the main run; with labels and patient ids.
     """
     tested = federation.rows(h, "test")
     position = {row: i for i, row in enumerate(without.source_rows.tolist())}

@@ -17,7 +17,7 @@ from raysim.report.sections.section import Section, included
 from raysim.report.terminal.block import Block, Warning
 
 COLUMNS = {"auroc": ("AUROC", 3), "observed_over_expected": ("observed/expected", 2), "calibration_slope": ("slope", 2)}
-"""The metrics in the page's table of hospitals. Each has its heading and its number of decimals."""
+"""The metrics in the table of hospitals, with heading and number of decimals."""
 
 IN_BLOCK = 2
 """The number of :data:`COLUMNS`, counted from the first, that the terminal prints next to hospitals' names."""
@@ -78,7 +78,7 @@ def page(
 def block(
     name: str, predicts: str, headline: str, notes: Sequence[str], hospitals: pd.DataFrame, seconds: str, report: str
 ) -> Block:
-    """Return the validation's terminal output: the hospitals with the most rows, and the number of the others."""
+    """Return the validation's terminal output."""
     columns = [column for column in COLUMNS if column in hospitals][:IN_BLOCK]
     largest = hospitals.sort_values("rows", ascending=False, kind="stable").head(5)
     rows = [["", "rows", *(COLUMNS[column][0] for column in columns)]]

@@ -1,8 +1,7 @@
 """``raysim validate``: how an existing model performs at every hospital of a federation, and at the next hospital.
 
 The model is evaluated on all rows of each hospital, or only on the test rows if it was trained on the same data.
-Nothing is trained. Metrics are computed and pooled in the same way as for hospitals that are left out in turn
-(:mod:`raysim.experiment.unseen`).
+Metrics are computed and pooled as in :mod:`raysim.experiment.unseen`.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Validated:
     """Remarks for the reader, one sentence each."""
 
     def __repr__(self) -> str:
-        """Return the headline. The tables are left out, because a notebook would print all of their rows."""
+        """Return the headline, without the tables."""
         return f"<validated: {self.headline}>"
 
     def __str__(self) -> str:
@@ -64,8 +63,7 @@ class Validated:
 
     @property
     def headline(self) -> str:
-        """A sentence on the model's performance: the mean over these hospitals, and the range expected at a further
-        hospital."""
+        """A sentence on the mean over these hospitals, and the range expected at a further hospital."""
         pooled = {str(row["figure"]): row for row in self.summary.to_dict("records")}
         auroc = pooled.get(tables.AUROC)
         if auroc is None or not np.isfinite(auroc["estimate"]):
@@ -127,7 +125,7 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
 def _margins(exported: Exported, config: Config, federation: Federation) -> tuple[NDArray[np.float64], list[str]]:
     """Return an exported model's log-odds for each row of the federation.
 
-    Also returns remarks on how the rows differ from the rows that the model was trained on.
+    Also returns remarks on differences from the model's training rows.
     """
     records = read(plugins.build_source(config.data))
     given, notes = exported.risks(records.features)
@@ -177,14 +175,12 @@ def _write(
 
 
 def _over_all(scores: ScoreCounts) -> str:
-    """Return a sentence on the ratio of observed to expected events over the rows of all hospitals."""
     of = calibration_by_hospital(scores.together())
     ratio = with_interval(float(of.ratio[0]), float(of.low[0]), float(of.high[0]), 2)
     return f"Over all rows there are {ratio} times the expected events."
 
 
 def _off(calibration: HospitalCalibration, hospitals: Sequence[str]) -> str:
-    """Return a sentence on the number of hospitals at which the model's risks are miscalibrated."""
     bound = calibration.bound
     if not bound.at_least:
         return f"Its risks are demonstrably off at none of {counted(bound.of, 'hospital')}."

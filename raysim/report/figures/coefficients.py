@@ -1,8 +1,7 @@
-"""The figure of a regression's coefficients: a forest plot of the most certain ratios, with two kinds of interval.
+"""The figure of a regression's coefficients: the most certain ratios, with two kinds of interval.
 
-Ratios are per standard deviation of a numeric column, so that columns are comparable. Each row also has the ratio per
-unit of the column. On the page, the figure is a table in which each row has a dot with its interval. In a separate
-file, it is a chart.
+Ratios are per standard deviation of a numeric column, so that columns are comparable, and per unit of the column. The
+figure is a table on the page, and a chart in a separate file.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from raysim.report.terms import explained
 from raysim.storage.coefficients import COEFFICIENTS, INTERCEPT, of_global_model
 
 MOST = 12
-"""The largest number of coefficients in the figure. The coefficients with the largest ratios to their standard errors
-are shown."""
+"""The largest number of coefficients in the figure: those with the largest ratios to their standard errors."""
 
 LOOK: Final = Style(0, "circle")
 
@@ -36,9 +34,7 @@ FIGURES = 3
 
 @dataclass(frozen=True)
 class Row:
-    """One coefficient of the forest plot. Each triple is ``(value, low, high)``: an estimate with its interval, NaN
-    where undefined.
-    """
+    """One coefficient. Each triple is ``(value, low, high)``: an estimate with its interval, NaN where undefined."""
 
     name: str
     model: tuple[float, float, float]
@@ -46,14 +42,13 @@ class Row:
     robust: tuple[float, float, float]
     """The estimate with its robust interval, which is also valid if hospitals differ."""
     unit: float
-    """The effect of one unit of the column in the data source: a ratio, or a difference for a numeric label."""
+    """The effect of one unit of the column: a ratio, or a difference for a numeric label."""
 
 
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """Return the forest plot of the coefficients of one run; empty if no run has standard errors.
+    """Plot the coefficients of one run with their intervals; empty if no run has standard errors.
 
-    The first run with a label in ``first`` is used. If there is none, the plot of another run is returned, and
-    collapsed on the page.
+    The first run with a label in ``first`` is used; the plot of another run is collapsed.
     """
     for result, name in having(COEFFICIENTS, results, first):
         figure = of_table(of_global_model(result.folder / COEFFICIENTS), name)
@@ -63,10 +58,9 @@ def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
 
 
 def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterator[tuple[Result, str]]:
-    """Iterate over the runs whose folder contains ``file``; each comes with its name for captions.
+    """Iterate over the runs whose folder contains ``file``, with their names for captions.
 
-    Runs with a label in ``first`` come first, and reference strategies last. The name is empty if ``results`` has only
-    one run.
+    Runs with a label in ``first`` come first, and reference strategies last. The name of a single run is empty.
     """
     for result in sorted(results, key=lambda each: (each.label not in first, each.is_reference)):
         if (result.folder / file).is_file():
@@ -76,7 +70,7 @@ def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterat
 def of_table(table: pd.DataFrame, name: str = "") -> Figure | None:
     """Plot the coefficients of the global model; None if no coefficient has a standard error.
 
-    ``table`` has the columns of ``coefficients.csv``. ``name`` is the caption; empty: no caption.
+    ``table`` has the columns of ``coefficients.csv``; ``name`` is the caption.
     """
     known = table[(table["feature"] != INTERCEPT) & np.isfinite(table["se"]) & (table["se"] > 0)]
     if known.empty:
@@ -133,7 +127,7 @@ def _with_interval(triple: tuple[float, float, float]) -> str:
 
 
 def _short(value: float) -> str:
-    """Format a ratio with :data:`FIGURES` significant digits, and at most as many decimals."""
+    """Format a ratio with :data:`FIGURES` significant digits."""
     if not math.isfinite(value):
         return "undefined"
     size = math.floor(math.log10(abs(value))) if value else 0
@@ -175,7 +169,7 @@ def _none(axis: Axis) -> float:
 
 
 def _mark(row: Row, axis: Axis, robust: bool) -> Markup:
-    """Draw one coefficient as an SVG image as wide as the axis: a dot with its intervals as lines."""
+    """Draw one coefficient as an SVG image: a dot with its intervals as lines."""
     parts = []
     for triple, class_ in ((row.model, "behind" if robust else "whisker"), (row.robust, "whisker")):
         low, high = WIDE * axis.places(triple[1:])
@@ -187,7 +181,6 @@ def _mark(row: Row, axis: Axis, robust: bool) -> Markup:
 
 
 def _chart(rows: Sequence[Row], title: str, axis: Axis, robust: bool) -> Chart:
-    """Draw the forest plot as a chart, which is written to a separate file."""
     texts = [_with_interval(row.robust if robust else row.model) for row in rows]
     chart = Chart(
         svg.Axis(f"{title} per standard deviation", axis.low, axis.high, axis.ticks, axis.texts, axis.kind),

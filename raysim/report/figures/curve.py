@@ -1,4 +1,4 @@
-"""The figure of a curve: mean and variance over hospitals by the value of a hyper-parameter, with bands over seeds."""
+"""The figure of a curve: mean and variance over hospitals by the value of a hyper-parameter."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from raysim.report import svg
 from raysim.report.svg import PANEL, Axis, Chart, Figure
 
 UNITS = {figure.name: figure.unit for figure in (*SCORES, *ERROR_FIGURES)}
-"""For each metric of a hospital, its title on an axis: its name and, after a comma, its unit if it has one."""
+"""Each metric's title on an axis, with its unit after a comma."""
 
 
 def curve_figure(
     table: pd.DataFrame, field: str, figure: str, scale: str = "linear", names: Mapping[str, str] | None = None
 ) -> Figure:
-    """Plot a metric against the values of a hyper-parameter: one panel for its mean over hospitals, one for its
-    variance.
+    """Plot the mean and the variance of a metric over hospitals against the values of a hyper-parameter.
 
-    ``table`` has the columns ``line`` (the strategy), ``<field>`` (the value), ``seed``, ``mean`` and ``variance``. A
-    strategy's line is the mean over its seeds, and the band around it is one standard deviation over seeds. The lines
-    of strategies without the hyper-parameter ``field`` are horizontal. The horizontal axis is logarithmic if the values
-    are spaced logarithmically; ``scale`` sets the vertical axes. ``names`` maps labels to display names.
+    ``table`` has the columns ``line`` (the strategy), ``<field>`` (the value), ``seed``, ``mean`` and ``variance``.
+    Lines are means over seeds, with a band of one standard deviation; they are horizontal for strategies without
+    ``field``. ``scale`` sets the vertical axes. ``names`` maps labels to display names.
     """
     lines = list(dict.fromkeys(table["line"]))
     titles = {line: (names or {}).get(line, line) for line in lines}
@@ -68,9 +66,9 @@ def curve_figure(
 
 
 def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:
-    """Return the mean over seeds at each value of the hyper-parameter, with the limits ``low`` and ``high`` of a band.
+    """Return the mean over seeds at each value of the hyper-parameter, ascending, with the limits of a band.
 
-    Rows are in ascending order of the value. A strategy without the hyper-parameter has one row with the value NaN.
+    A strategy without the hyper-parameter has one row with the value NaN.
     """
     over = rows.groupby(field, dropna=False)[column].agg(["mean", "std"]).fillna({"std": 0.0}).sort_index()
     return over.assign(low=over["mean"] - over["std"], high=over["mean"] + over["std"])

@@ -1,8 +1,6 @@
-"""The forest of a comparison: one line for each method, with its differences of the mean and of the worst decile.
+"""The forest plot of a comparison: each method's differences of the mean and of the worst decile.
 
-A method is a strategy with one of its models. On the page, the figure is a table in which each cell has a dot with its
-interval. The table also fits the screen of a phone. In separate files, it is one chart for the mean and one for the
-worst decile.
+A method is a strategy with one of its models. The figure is a table on the page, and two charts in separate files.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from raysim.statistics.differences.paired import Limits
 NONE = Limits(float("nan"), float("nan"))
 
 WIDE, HIGH = 160.0, 20.0
-"""The width and height of the small drawing of one interval, in units of its ``viewBox``."""
+"""The width and height of the drawing of one interval, in units of its ``viewBox``."""
 
 DIGITS = 3
 
@@ -45,7 +43,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the forest plot: a method, or several methods with equal results at every hospital."""
+    """A row of the plot: a method, or several methods with equal results at every hospital."""
 
     name: str
     look: Style
@@ -54,19 +52,17 @@ class Row:
     reference: bool
 
     def differences(self, columns: int) -> tuple[Difference, ...]:
-        """Return the differences from the reference strategy that the forest plot shows, one for each of its columns.
-
-        The first is the difference of the main metric's mean over hospitals. If the plot has two ``columns``, the
-        second is the difference of the worst decile.
+        """Return the differences from the reference strategy: of the mean and, with two ``columns``, of the worst
+        decile.
         """
         return (self.mean, self.worst)[:columns]
 
 
 def forest(evidence: Evidence, differences: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
-    """Plot each method's difference from the reference strategy, as a forest plot.
+    """Plot each method's difference from the reference strategy.
 
     The result is empty if the reference was not run, or if there is no other method. ``differences`` are from
-    :func:`raysim.report.tables.differences`; ``looks`` are the colours and markers of the methods.
+    :func:`raysim.report.tables.differences`.
     """
     if evidence.base is None:
         return []
@@ -110,10 +106,9 @@ def _between(evidence: Evidence, i: int) -> Difference:
 
 
 def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: float = float("nan")) -> Difference:
-    """Return the difference of one metric between a strategy's model (``key``) and the reference strategy.
+    """Return the difference of one metric between the model ``key`` and the reference strategy.
 
-    It is read from the table ``differences``. ``level`` is the reference's metric, NaN if unknown; the interval is cut
-    to the differences that this metric allows.
+    ``level`` is the reference's metric, which limits the interval; NaN if unknown.
     """
     rows = differences[(differences["strategy"] == key[0]) & (differences["model"] == key[1])]
     rows = rows[rows["figure"] == figure]
@@ -155,7 +150,6 @@ def equal_sentences(evidence: Evidence) -> list[str]:
 
 
 def _ends(differences: Iterable[Difference]) -> list[float]:
-    """Return the values and interval limits that an axis of ``differences`` has to include."""
     return [end for each in differences for end in (each.value, *each.limits)]
 
 
@@ -191,7 +185,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
 
 
 def _few(axis: Axis) -> Axis:
-    """Return the axis with only two ticks: 0, and the tick farthest from 0; more would overlap in a narrow column."""
+    """Return the axis with only two ticks, 0 and the farthest from 0; more would overlap."""
     far = max(axis.ticks, key=abs)
     labelled = [(tick, text) for tick, text in zip(axis.ticks, axis.texts, strict=True) if tick in (0.0, far)]
     return replace(axis, ticks=tuple(tick for tick, _ in labelled), texts=tuple(text for _, text in labelled))
@@ -218,7 +212,7 @@ def _figure(difference: Difference) -> Markup:
 
 
 def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
-    """Draw one difference as an SVG image as wide as the axis: a dot, and its interval as a line."""
+    """Draw one difference as an SVG image: a dot, and its interval as a line."""
     parts = []
     if np.isfinite(difference.limits.low):
         low, high = WIDE * axis.places(np.clip(difference.limits, axis.low, axis.high))
@@ -229,7 +223,7 @@ def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
 
 
 def ticks(axis: Axis) -> Markup:
-    """Return the table cell with the ticks of an axis, for the row below a column of dots and intervals."""
+    """Return the table cell with the ticks of an axis."""
     texts = [
         element(
             "span", text, style=f"left: {100 * float(axis.places([tick])[0]):.1f}%", class_=None if tick else "zero"
@@ -240,7 +234,7 @@ def ticks(axis: Axis) -> Markup:
 
 
 def _chart(rows: Sequence[Row], heading: str, base: str, column: int, larger: bool) -> Chart:
-    """Draw the differences of one column (0: the mean, 1: the worst decile) as a chart for a separate file."""
+    """Draw the differences of one column (0: the mean, 1: the worst decile) as a chart."""
     differences = [row.worst if column else row.mean for row in rows]
     better = "(better →)" if larger else "(← better)"
     chart = Chart(

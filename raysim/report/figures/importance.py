@@ -19,16 +19,13 @@ from raysim.report.svg import Chart, Figure, Style
 from raysim.storage.coefficients import DEPENDENCE, IMPORTANCE
 
 MOST = 12
-"""The largest number of columns in the importance figure; the most important come first."""
+"""The largest number of columns in the importance figure."""
 
 LOOK: Final = Style(0, "circle")
 
 
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """Return the importance figures of the first run that has any; empty if there is no such run.
-
-    Runs with a label in ``first`` are preferred.
-    """
+    """Return the importance figures of the first run that has any, preferably with a label in ``first``."""
     for result, name in having(IMPORTANCE, results, first):
         task, begin = result.federation.task, f"{name}: " if name else ""
         curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")

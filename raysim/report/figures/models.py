@@ -1,7 +1,7 @@
-"""Figures of a run's and a comparison's page, from plain data frames; undefined values are left out.
+"""Figures of runs and comparisons, from plain data frames; undefined values are left out.
 
-``names`` and ``looks`` have the display name and the style of each strategy and model on the page. ``numbers`` has each
-hospital's number on the page. When a reader selects a hospital, it is marked in every figure by its number.
+``names`` and ``looks`` have the display name and the style of each strategy and model. ``numbers`` has each hospital's
+number on the page, by which a selected hospital is marked.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ def by_size(
     numbers: Mapping[str, int],
     first: Sequence[Key] = (),
 ) -> list[svg.Figure]:
-    """Plot each hospital's main metric (AUROC or MAE) by its number of rows (stays), with one panel for each model.
+    """Plot each hospital's main metric (AUROC or MAE), the mean over seeds, by its number of rows.
 
-    A dot is a hospital's mean over seeds. A line shows how the metric depends on hospital size. Its slope (size bias)
-    is the mean over seeds, from ``table`` (:func:`raysim.report.tables.comparison`). Panels of models not in ``first``
-    are collapsed.
+    A line has the slope on hospital size (size bias) from ``table`` (:func:`raysim.report.tables.comparison`). Panels
+    of models not in ``first`` are collapsed.
     """
     if hospitals is None or hospitals.empty:
         return []
@@ -106,10 +105,7 @@ def _of_sizes(here: pd.DataFrame, row: Mapping[Hashable, object], kind: TaskKind
 
 
 def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot pairs of fairness metrics for all models, with error bars of one standard deviation over seeds.
-
-    The metrics are the mean over hospitals, the worst decile, the absolute size bias and the Gini coefficient.
-    """
+    """Plot pairs of fairness metrics for all models, with error bars of one standard deviation over seeds."""
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
     axes = {
@@ -179,9 +175,9 @@ def curves(
     axis: str = "",
     caption: str = "",
 ) -> list[svg.Figure]:
-    """Plot a metric by round: a line for each strategy and model, and a band of one standard deviation over seeds.
+    """Plot a metric by round, with a band of one standard deviation over seeds; empty without two evaluated rounds.
 
-    The default ``metric`` is the main one (AUROC or MAE). The result is empty if fewer than two rounds were evaluated.
+    The default ``metric`` is the main one (AUROC or MAE).
     """
     if rounds is None:
         return []
@@ -236,11 +232,10 @@ def curves(
 def from_reference(
     values: pd.DataFrame, figure: str, word: str, reference: Key, names: Names, looks: Looks
 ) -> list[svg.Figure]:
-    """Plot hospitals' differences in a metric from the reference, in sorted order, as one line for each model.
+    """Plot hospitals' differences in a metric from the reference, sorted, as one line for each model.
 
     ``values`` has the columns ``strategy, model, hospital`` and a column with the metric, the mean over seeds.
-    ``figure`` is the name of this column, and ``word`` is the metric's name in text. Differences are paired by
-    hospital, so two models with equal distributions over hospitals can have different lines.
+    ``figure`` is the name of this column, and ``word`` the metric's name in text.
     """
     wide = values.pivot(index="hospital", columns=KEYS, values=figure)
     if reference not in wide:

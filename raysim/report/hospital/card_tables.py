@@ -1,4 +1,4 @@
-"""Figures of a hospital next to its gains: calibration of every model, decisions at thresholds, and bytes sent."""
+"""Tables on one hospital: calibration of every model, decisions at thresholds, and bytes sent."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ ACTING = ("Sensitivity (95 % interval)", "Alerts per 100 patients", "Predictive 
 SENT = ("Took part", "Kinds and bytes")
 
 PRINTED = ("observed_over_expected", "sensitivity", "ppv")
-"""The metrics of ``clinical.csv`` that the tables of a hospital's card print, with two decimals."""
+"""The metrics of ``clinical.csv`` in the tables."""
 
 At = tuple[str, str, str, float]
-"""A strategy, one of its models, a hospital and a decision threshold. A threshold of -1 stands for metrics without a
-threshold."""
+"""A strategy, one of its models, a hospital and a decision threshold (-1: none)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,24 +29,20 @@ class Measured:
     """Calibration and decision metrics of each model at each hospital; empty if no run measured them."""
 
     keys: frozenset[Key] = frozenset()
-    """The strategies and models whose clinical metrics were measured."""
     texts: Mapping[str, Mapping[At, str]] = field(default_factory=dict)
-    """For each metric of :data:`PRINTED`, its value with its interval as text, by strategy, model, hospital and
-    threshold."""
+    """For each metric of :data:`PRINTED`, values with intervals as texts."""
     alerts: Mapping[At, float] = field(default_factory=dict)
-    """The share of patients whose predicted risk is at least the threshold, over the rows of all runs together."""
+    """The share of patients whose predicted risk is at least the threshold."""
     thresholds: tuple[float, ...] = ()
 
     def calibration(self, key: Key, hospital: str) -> list[str]:
-        """Return the table cell with the ratio of observed to expected events; an empty list if no run measured it."""
+        """Return the table cell on observed over expected events; empty if no run measured it."""
         if not self.keys:
             return []
         return [self.texts["observed_over_expected"].get((*key, hospital, -1.0), "–")]
 
     def acting(self, key: Key, name: str, hospital: str) -> list[list[str]]:
-        """Return one table row for each decision threshold: the threshold with the model's name, and the columns
-        :data:`ACTING`.
-        """
+        """Return one table row for each decision threshold."""
         rows = []
         for at in self.thresholds:
             where = (*key, hospital, at)
@@ -89,10 +84,9 @@ def measured(results: Sequence[Result], keys: Sequence[Key]) -> Measured:
 def left(
     results: Sequence[Result], titles: Mapping[str, str], hospitals: pd.DataFrame
 ) -> Callable[[int], list[list[str]]]:
-    """Return a function that builds a hospital's table of traffic, with one row for each strategy.
+    """Return a function that builds the table of traffic of a hospital, given its number.
 
-    The function takes the hospital's number. A row has the number of rounds in which the hospital took part, and the
-    bytes that it sent, by kind of message. If these differ between seeds, the row has the lowest and the highest value.
+    A row has the rounds in which the hospital took part and the bytes that it sent, as ranges over seeds.
     """
     sent = {label: _ends([sent_in(result) for result in results if result.label == label]) for label in titles}
     took = participation(hospitals)
@@ -113,10 +107,7 @@ def left(
 
 
 def _ends(runs: Sequence[Mapping[str, NDArray[np.int64]]]) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return the fewest and most bytes that each hospital sent in any run, by kind of message.
-
-    Arrays are ``[H]``, one entry per hospital. If a kind of message was not sent in a run, it counts as 0 bytes.
-    """
+    """Return the fewest and most bytes that each hospital sent in any run, by kind of message, ``[H]`` each."""
     kinds = dict.fromkeys(kind for totals in runs for kind in totals)
     ends = {}
     for kind in kinds:
@@ -136,10 +127,7 @@ def _bytes(low: int, high: int) -> str:
 
 
 def participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return the number of rounds in which each hospital sent an update, in words, by strategy and hospital.
-
-    The result is empty if the table ``hospitals`` lacks the numbers.
-    """
+    """Return in words the rounds in which each hospital sent an update, by strategy and hospital; may be empty."""
     if not {"participated", "rounds"} <= set(hospitals):
         return {}
     rows = hospitals.dropna(subset=["participated", "rounds"])

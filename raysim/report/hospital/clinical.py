@@ -1,4 +1,4 @@
-"""Figures of calibration and decisions on a page, for all rows or for one hospital."""
+"""Plots and tables of calibration and decisions, for all rows or for one hospital."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ OVERALL = (
     ("sensitivity_at_specificity", "sensitivity at specificity {at:g}", 3),
     ("specificity_at_sensitivity", "specificity at sensitivity {at:g}", 3),
 )
-"""The columns of the table of metrics without a decision threshold: metric, heading and decimals. :data:`AT_THRESHOLDS`
-has those of the other table."""
+"""The columns of the table without decision thresholds: metric, heading and decimals."""
 
 LEAST = 5
 """Values based on fewer patients than this are removed from pages for sharing."""
@@ -48,9 +47,8 @@ AT_THRESHOLDS = (
 def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
     """Return the decision curve, the calibration plots, and a table of clinical metrics with intervals.
 
-    The result is empty if no clinical metrics were measured. ``part`` names the evaluated rows, such as test. If some
-    models have a label in ``first``, the first figures have only these models. Figures with all models follow,
-    collapsed.
+    The result is empty without clinical metrics. ``part`` names the evaluated rows, such as test. If ``first`` has
+    labels, the first figures have only their models; figures with all models follow, collapsed.
     """
     measured = [each for each in served if len(each.figures)]
     if not measured:
@@ -70,10 +68,9 @@ def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
 
 
 def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """Return the figures of :func:`plots` for a page that may be shared, without values based on too few patients.
+    """Return the figures of :func:`plots` without metrics, bins and curves based on fewer than :data:`LEAST` patients.
 
-    Metrics, bins and parts of curves based on fewer than :data:`LEAST` patients are removed. If ``first`` has labels,
-    only models with these labels are shown.
+    If ``first`` has labels, only models with these labels are shown.
     """
     remaining = [each.without_few(LEAST) for each in served if len(each.figures)]
     chosen = [each for each in remaining if each is not None and (each.label in first or not first)]
@@ -108,7 +105,7 @@ def _table(served: Sequence[ClinicalRows], part: str, suffix: str = "") -> Figur
 
 
 def _acting(model: ClinicalRows, thresholds: Sequence[float]) -> str:
-    """Return a sentence on how many alerts a model gives at each threshold, and how many of them are false."""
+    """Return a sentence on how many alerts a model gives, and how many are false."""
     parts = []
     for at in thresholds:
         alerts, row = 100 * model.alerts(at), model.row("ppv", at)
@@ -119,7 +116,6 @@ def _acting(model: ClinicalRows, thresholds: Sequence[float]) -> str:
 
 
 def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Columns) -> Markup:
-    """Return a table with one row for each model; on the page it scrolls separately if it is too wide."""
     headings, body = [], []
     for figure, at, heading, _ in columns:
         row = served[0].row(figure, at)
@@ -159,7 +155,6 @@ def _cell(each: ClinicalRows, name: str, at: float | None, digits: int) -> Marku
 
 
 def _calibration(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> Figure:
-    """Plot the observed share of events in bins of the predicted risk, with one panel for each model."""
     most = max(float(np.nanmax(each.calibration[["predicted", "observed"]].to_numpy())) for each in served)
     charts = []
     for i, each in enumerate(served):
@@ -191,7 +186,6 @@ def _calibration(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> F
 
 
 def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> Figure:
-    """Plot net benefit by threshold: a line for each model, for acting on all patients, and for acting on none."""
     curves = [each.net_benefit for each in served]
     everyone = curves[0]["of_all"].to_numpy(float)
     thresholds = curves[0]["threshold"].to_numpy(float)
@@ -233,10 +227,9 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
 
 
 def worth_using(curve: pd.DataFrame) -> str:
-    """Describe at which thresholds a model's net benefit is larger than without a model, and at which it is negative.
+    """Describe at which thresholds a model's net benefit exceeds acting on all or none, and at which it is negative.
 
-    The alternatives without a model are to act on all patients or on none. ``curve`` has the columns ``threshold``,
-    ``value`` (the model's net benefit) and ``of_all`` (that of acting on all).
+    ``curve`` has the columns ``threshold``, ``value`` (the model's net benefit) and ``of_all`` (acting on all).
     """
     value, everyone = curve["value"].to_numpy(float), curve["of_all"].to_numpy(float)
     at = curve["threshold"].to_numpy(float)
@@ -247,7 +240,7 @@ def worth_using(curve: pd.DataFrame) -> str:
 
 
 def _ranges(at: NDArray[np.float64], holds: NDArray[np.bool_]) -> str:
-    """List the thresholds for which ``holds`` is True, with neighbouring ones as a range. ``at`` has all thresholds.
+    """List the thresholds ``at`` for which ``holds`` is True, with neighbouring ones as a range.
 
     >>> _ranges(np.array([0.1, 0.2, 0.3, 0.4]), np.array([True, True, False, True]))
     'between 10 % and 20 % and at 40 %'

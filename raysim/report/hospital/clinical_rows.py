@@ -1,4 +1,4 @@
-"""The rows of clinical tables that a page shows, read from the folders of runs; several runs give means over seeds.
+"""The rows of clinical tables on a page, from the folders of runs; several runs give means over seeds.
 
 The interval of a mean allows for chance in both patients and seeds (:mod:`raysim.statistics.over_seeds`).
 """
@@ -27,7 +27,6 @@ from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
 
 TEXTS = ("hospital", "model", "figure", "undefined")
-"""The columns of ``clinical.csv``, ``calibration.csv`` and ``net_benefit.csv`` that contain text."""
 
 _PARSED = {
     "read_options": pyarrow.csv.ReadOptions(use_threads=False),
@@ -36,21 +35,17 @@ _PARSED = {
         column_types=dict.fromkeys(TEXTS, pa.string()), null_values=["", "nan"], strings_can_be_null=False
     ),
 }
-"""Arrow's settings for reading clinical tables: texts are unchanged, and an empty cell of another column is NaN."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClinicalRows:
-    """The clinical metrics of one model, as rows of tables, for all hospitals together or for one hospital."""
+    """The clinical metrics of one model, for all hospitals together or for one hospital."""
 
     label: str
-    """The label of the strategy."""
     name: str
-    """The display name of the model."""
     style: Style
     seeds: int
-    """The number of runs, one for each training seed. With several runs, the rows have means over runs and their
-    intervals."""
+    """The number of training seeds; with several, the rows have means and their intervals."""
     rows: str
     """A phrase with the numbers of rows and events on which the metrics are based."""
     figures: pd.DataFrame
@@ -62,14 +57,14 @@ class ClinicalRows:
 
     @cached_property
     def by_figure(self) -> dict[str, list[dict[str, Any]]]:
-        """The rows of the table ``figures`` as dictionaries, by the name of the metric."""
+        """The rows of ``figures`` as dictionaries, by the name of the metric."""
         rows: dict[str, list[dict[str, Any]]] = {}
         for row in self.figures.to_dict("records"):
             rows.setdefault(str(row["figure"]), []).append({str(name): value for name, value in row.items()})
         return rows
 
     def row(self, figure: str, at: float | None = None) -> dict[str, Any] | None:
-        """Return the first row of a metric at the threshold ``at``, or at any threshold if this is None."""
+        """Return the first row of a metric at the threshold ``at`` (None: at any threshold)."""
         return next((row for row in self.by_figure.get(figure, ()) if at is None or row["at"] == at), None)
 
     def alerts(self, at: float | None) -> float:
@@ -83,7 +78,7 @@ class ClinicalRows:
         - A metric at a decision threshold needs at least ``least`` patients in each of four cells: above and below the
           threshold, with and without the event.
         - A bin of the calibration plot needs at least ``least`` patients with the event, and as many without.
-        - The curve of net benefit ends at the lower edge of the last remaining bin.
+        - The curve of net benefit ends at the last remaining bin.
         """
         overall = self.figures[self.figures["at"].isna()]
         if overall.empty or min(overall["events"].min(), (overall["n"] - overall["events"]).min()) < least:
@@ -100,9 +95,7 @@ class ClinicalRows:
         return replace(self, figures=figures.reset_index(drop=True), calibration=large, net_benefit=curve)
 
     def _confusion(self, at: float) -> tuple[float, float, float, float]:
-        """Return true positives, false positives, false negatives and true negatives at the threshold ``at``; 0 if
-        unknown.
-        """
+        """Return true and false positives, false and true negatives at the threshold ``at``; 0 if unknown."""
         rows = {name: row for name, each in self.by_figure.items() for row in each if row["at"] == at}
         if not {"sensitivity", "ppv"} <= set(rows) or np.isnan(rows["sensitivity"]["value"]):
             return 0.0, 0.0, 0.0, 0.0
@@ -114,8 +107,7 @@ class ClinicalRows:
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:
     """Return the clinical metrics of each strategy's main model, at one ``hospital``, by default at all together.
 
-    ``runs`` has the label, the display name and the folder of each run; runs of one strategy are averaged over seeds.
-    Runs without clinical tables are left out.
+    ``runs`` has the label, display name and folder of each run. Runs without clinical tables are left out.
     """
     folders: dict[tuple[str, str], list[Path]] = {}
     for label, name, folder in runs:
@@ -140,9 +132,9 @@ def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Clinica
 
 
 def read_rows(paths: Sequence[Path], **wanted: Set[str]) -> pd.DataFrame:
-    """Read clinical tables, and concatenate the rows in which each column of ``wanted`` has one of the given texts.
+    """Read and concatenate the rows in which each column of ``wanted`` has one of the given texts.
 
-    The tables have many rows, of which few are needed, so Arrow filters them before pandas converts them.
+    Few of many rows are needed, so Arrow filters them before pandas converts them.
     """
     stacked = []
     for path in paths:
@@ -155,7 +147,6 @@ def read_rows(paths: Sequence[Path], **wanted: Set[str]) -> pd.DataFrame:
 
 
 def _column(name: str, cells: pa.ChunkedArray) -> list[str] | NDArray[Any]:
-    """Return a column as texts or as numbers. A column of numbers whose cells are all empty becomes NaN."""
     if name not in TEXTS:
         return np.asarray((cells.cast(pa.float64()) if pa.types.is_null(cells.type) else cells).to_numpy())
     texts = {each: text_of(each) for each in cells.unique().to_pylist()}
@@ -179,10 +170,7 @@ def _models(folder: Path) -> list[str]:
 
 
 def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.DataFrame]:
-    """Return the rows on ``models`` at one hospital, from three files: clinical metrics, calibration and net benefit.
-
-    The rows of all ``folders`` are concatenated.
-    """
+    """Return the rows on ``models`` at one hospital: clinical metrics, calibration and net benefit."""
     return [
         read_rows([folder / file for folder in folders], hospital={hospital}, model=models)
         for file in (FIGURES, CALIBRATION, NET_BENEFIT)
@@ -192,7 +180,6 @@ def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.
 def _clinical_rows(
     label: str, name: str, seeds: int, tables: Sequence[pd.DataFrame], model: str, style: Style
 ) -> ClinicalRows:
-    """Collect the rows of one ``model`` from ``tables`` of :func:`_about`, averaged over seeds."""
     figures, calibration, benefit = (table[table["model"] == model].reset_index(drop=True) for table in tables)
     if figures.empty:
         return ClinicalRows(label, name, style, seeds, "", figures, calibration, benefit)
@@ -216,8 +203,8 @@ def _range(counts: pd.Series, word: str) -> str:
 def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") -> tuple[pd.DataFrame, OverSeeds]:
     """Average rows of clinical tables over runs that differ only in their seed.
 
-    Rows with equal ``keys`` are averaged. Returns the first row of each group, and the mean of the column ``value`` in
-    each group with its interval. In ``stacked``, the columns ``low`` and ``high`` have the intervals of single runs.
+    Returns the first row of each group with equal ``keys``, and the group's mean of the column ``value`` with its
+    interval. In ``stacked``, the columns ``low`` and ``high`` are the intervals of single runs.
     """
     groups = stacked.groupby(list(keys), sort=False, dropna=False)
     group, seed = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
@@ -230,7 +217,6 @@ def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") 
 
 
 def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Average the rows of several seeds with equal ``keys``; intervals allow for chance in patients and in seeds."""
     if not stacked.duplicated(keys).any():
         return stacked
     value = next(name for name in ("value", "observed") if name in stacked)

@@ -1,8 +1,7 @@
 """Each hospital's gain by federating, the mean over seeds, with an interval over its patients and the seeds.
 
-A gain is a hospital's AUROC under one model minus its AUROC under another, on the same test rows. Its interval uses
-statistics that hospitals send about both models (:mod:`raysim.statistics.differences.one_hospital`); rows and
-predictions stay at the hospital.
+A gain is a hospital's AUROC under one model minus that under another, on the same test rows. Rows and predictions stay
+at the hospital (:mod:`raysim.statistics.differences.one_hospital`).
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.run_tables import auroc_intervals
 
 MUCH = 0.05
-"""A sentence counts the hospitals separately whose AUROC falls by more than this."""
+"""Hospitals whose AUROC falls by more than this are counted separately."""
 
 GAIN, LOSS = svg.Style(4, "triangle"), svg.Style(11, "down")
-"""The markers of hospitals that gain, and of hospitals that lose, by more than chance explains."""
+"""The markers of hospitals that demonstrably gain or lose."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +37,13 @@ class Gains:
     """Each hospital's metric under ``better`` minus that under ``against``, the mean over seeds, ``[H]``; NaN if
     undefined."""
     low: Floats
-    """The lower limit of each hospital's interval of ``value``, ``[H]``; NaN if it has none."""
+    """The lower limits of the intervals of ``value``, ``[H]``; NaN if there is none."""
     high: Floats
-    """The upper limit of each hospital's interval of ``value``, ``[H]``; NaN if it has none."""
+    """The upper limits of these intervals, ``[H]``; NaN if there is none."""
     seeds: NDArray[np.int64]
-    """The number of training seeds for which each hospital's gain is defined, ``[H]``."""
+    """The number of seeds for which each gain is defined, ``[H]``."""
     trained: int
-    """The number of training seeds with which both models were trained."""
+    """The number of seeds with which both models were trained."""
     better: str
     """The display name of the model whose gains these are."""
     against: str
@@ -65,14 +64,11 @@ class Gains:
         return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
     def _judged(self) -> NDArray[np.bool_]:
-        """Whether a gain or loss may be claimed for each hospital.
-
-        If models were trained with several seeds, the gain must be defined for at least two of them.
-        """
+        """Whether each hospital's gain is defined for two seeds, or there is only one seed."""
         return (self.seeds > 1) | (self.trained == 1)
 
     def sentences(self) -> list[str]:
-        """Return sentences on how many hospitals gain and lose, and at how many of these the interval excludes 0."""
+        """Return sentences on how many hospitals gain and lose."""
         up = self.sign * self.value[np.isfinite(self.value)]
         if not len(up):
             return [f"No hospital has a defined {self.kind.title} with both models, so gains cannot be computed."]
@@ -99,7 +95,7 @@ class Gains:
 
 
 def served(results: Sequence[Result], key: Key) -> OverSeeds:
-    """Return each hospital's main metric (AUROC or MAE) under the model ``key``, with an interval if available."""
+    """Return each hospital's main metric under the model ``key``, with an interval if available."""
     runs = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
     each = [_of_seed(result.outcome, key[1], result.federation.task) for result in runs]
     bounds = (0.0, 1.0) if runs[0].federation.task.larger else (0.0, np.inf)
@@ -108,8 +104,6 @@ def served(results: Sequence[Result], key: Key) -> OverSeeds:
 
 def between(results: Sequence[Result], key: Key, base: Key, names: tuple[str, str]) -> Gains:
     """Return what each hospital gains by using the model ``key`` instead of the model ``base``.
-
-    Gains are averaged over the seeds with which both were trained.
 
     ``names`` are the display names of ``key`` and ``base``; ``results`` contains the runs of all strategies and seeds.
     """
@@ -134,7 +128,7 @@ def _sent(outcome: Outcome, model: str) -> Sent:
 
 
 def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floats, Floats]:
-    """Return each hospital's main metric (AUROC or MAE) in one run, and the limits of its interval over patients."""
+    """Return each hospital's main metric in one run, and the limits of its interval, ``[H]`` each."""
     value = outcome.figures[model][:, list(kind.figures).index(kind.headline)].astype(np.float64)
     value = np.where(np.isfinite(value), value, np.nan)
     intervals = auroc_intervals(outcome, model)
@@ -147,10 +141,10 @@ def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floa
 def compared_with(
     results: Sequence[Result], reference: str, recommended: Key, by_itself: Key | None = None
 ) -> Key | None:
-    """Return the strategy and its model against which hospitals' gains are measured.
+    """Return the model against which hospitals' gains are measured.
 
-    The strategy is training alone; if several strategies train alone, it is that of ``by_itself``. If training alone
-    was not run, it is ``reference``. The result is None if neither was run, or if it would be ``recommended``.
+    It is a model trained alone (``by_itself`` if there are several), or else a model of the strategy ``reference``. The
+    result is None if neither was run, or if it would be ``recommended``.
     """
     alones = [result for result in results if result.alone]
     alone = next((each for each in alones if by_itself and each.label == by_itself[0]), alones[0] if alones else None)
@@ -192,7 +186,7 @@ def caterpillar(gains: Gains) -> svg.Chart | None:
 
 
 def standing(figures: OverSeeds, kind: TaskKind, model: str) -> list[svg.Figure]:
-    """Plot each hospital's main metric (AUROC or MAE) under one model with its interval, from the worst to the best."""
+    """Plot each hospital's main metric under one model with its interval, from the worst to the best."""
     sign = 1 if kind.larger else -1
     order = [h for h in np.argsort(sign * figures.value, kind="stable").tolist() if np.isfinite(figures.value[h])]
     if not order:
@@ -225,7 +219,7 @@ def standing(figures: OverSeeds, kind: TaskKind, model: str) -> list[svg.Figure]
 
 
 def figure(gains: Gains) -> list[svg.Figure]:
-    """Return the plot of hospitals' gains and their intervals, with caption and legend; empty if no gain is defined."""
+    """Plot hospitals' gains and their intervals; empty if no gain is defined."""
     chart = caterpillar(gains)
     if chart is None:
         return []

@@ -1,7 +1,7 @@
-"""The card of one hospital: rows and events, its figures under each model, its cluster, and the data that it sent.
+"""The card (short report) of one hospital: rows and events, metrics under each model, its cluster, and the data it
+sent.
 
-A card consists of headings and texts. The page stores the cards of all hospitals in one block of data and shows the
-selected one. ``raysim report --hospital`` writes a page with a single card.
+The page shows the card of the selected hospital. ``raysim report --hospital`` writes a page with a single card.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.over_seeds import OverSeeds
 
 MORE_OFTEN = 2
-"""A card names at most this many attributes that hospitals of its cluster have more often than other hospitals."""
+"""The largest number of attributes named that are more frequent in a hospital's cluster than elsewhere."""
 
 PART_WORDS = {"train": "Training", "validation": "Validation", "test": "Test"}
 
 ALONE = "training alone"
-"""The name of training alone within sentences on gains."""
 
 FLOOR = "calibration_error_floor"
 """The metric of ``clinical.csv`` that is the expected calibration error of perfectly calibrated predictions."""
@@ -40,7 +39,7 @@ CLINICAL = {
     "calibration_in_the_large": "Calibration in the large (0 is right)",
     "calibration_error": "Calibration error (ECE)",
 }
-"""The metrics of ``clinical.csv`` that a hospital's card shows for the recommended model, with their headings."""
+"""The metrics of ``clinical.csv`` on a card, with their headings."""
 
 LEFT = "What this hospital sent. Patients' rows are among it only if the kind 'rows' is listed."
 
@@ -54,16 +53,14 @@ def cards(
     hospitals: pd.DataFrame,
     by_itself: Key | None = None,
 ) -> dict[str, Any]:
-    """Return what the report says about each hospital (its card) as data with two fields.
+    """Return the cards of all hospitals, with two fields.
 
     - ``hospitals``: one card for each hospital, in the federation's order, with its ``name``, the sentences of its
-      ``lead``, its ``facts`` and the rows of its ``tables``. Its ``counts`` are the lowest and highest numbers of rows
-      and events over seeds.
+      ``lead``, its ``facts`` and the rows of its ``tables``. ``counts`` are the lowest and highest numbers of rows and
+      events over seeds.
     - ``tables``: captions and columns of the tables.
 
-    ``results`` contains the runs of all strategies and seeds; the argument ``hospitals`` is the table of their metrics
-    by hospital. The recommended model is compared with the model of training alone. If there are several, ``by_itself``
-    names one.
+    The recommended model is compared with training alone; ``by_itself`` names its model if there are several.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -130,9 +127,8 @@ def cards(
 def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kind: TaskKind) -> list[str]:
     """Return the first sentences about hospital ``h``: its gain or, without one, its main metric.
 
-    Only the interval of this hospital's own gain can demonstrate a gain or loss. ``figures`` has the hospitals' main
-    metric (AUROC or MAE) under the model called ``name``. ``gains`` has the gains from this model; None if there is no
-    other model to compare with.
+    ``figures`` has the hospitals' main metric under the model called ``name``. ``gains`` has the gains from this model;
+    None if there is no other.
     """
     value = float(figures.value[h])
     digits = kind.decimals([value])
@@ -165,8 +161,7 @@ def recommended_gains(
 ) -> Gains | None:
     """Return each hospital's gain from the recommended model over training alone, or else over the reference strategy.
 
-    ``by_itself`` is the model of training alone, if there are several. Returns None if there is no model to compare
-    with.
+    ``by_itself`` is the model of training alone if there are several. Returns None without a model to compare with.
     """
     base = compared_with(results, reference, recommended, by_itself)
     if base is None or all(result.label != recommended[0] for result in results):
@@ -186,7 +181,6 @@ def _in_sentence(name: str) -> str:
 
 
 def _rows(results: Sequence[Result], part: str) -> list[tuple[float, float]]:
-    """Return each hospital's lowest and highest number of rows over seeds, in one part such as test."""
     each = np.stack([federation.sizes(part) for federation in {r.seed: r.federation for r in results}.values()])
     return list(zip(each.min(axis=0).tolist(), each.max(axis=0).tolist(), strict=True))
 
@@ -206,13 +200,11 @@ def _row(name: str, figure: OverSeeds, gains: Mapping[Key, Gains], key: Key, h: 
 
 
 def _reached(figures: OverSeeds, h: int, kind: TaskKind, digits: int) -> str:
-    """Format the main metric (AUROC or MAE) of hospital ``h``; its interval is cut to possible values."""
     limits = possible.level(Limits(float(figures.low[h]), float(figures.high[h])), kind.larger)
     return with_interval(float(figures.value[h]), *limits, digits)
 
 
 def _gained(gains: Gains, h: int, digits: int) -> str:
-    """Format the gain of hospital ``h``; its interval is cut to possible values."""
     limits = possible.difference(Limits(float(gains.low[h]), float(gains.high[h])), gains.kind.larger)
     return with_interval(float(gains.value[h]), *limits, digits, sign=True)
 
@@ -226,7 +218,7 @@ def _events(hospitals: pd.DataFrame) -> dict[str, tuple[float, float]]:
 
 
 def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]]:
-    """Return table rows on the calibration of the model ``main``, by hospital; empty if no run measured it."""
+    """Return table rows on the calibration of the model ``main``, by hospital; may be empty."""
     label, model = main
     files = [result.folder / "clinical.csv" for result in results if result.label == label]
     present = [file for file in files if file.exists()]
@@ -253,10 +245,7 @@ def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]
 
 
 def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, str]:
-    """Return the display name of each strategy, by label.
-
-    ``first`` has one run of each strategy. On the page of a single run, the name is the run's title.
-    """
+    """Return the display name of each strategy, by label; for a single run, the run's title."""
     if len(first) == 1:
         return {first[0].label: first[0].title or first[0].label}
     return {result.label: of_strategy(next(names[key] for key in names if key[0] == result.label)) for result in first}
@@ -265,8 +254,7 @@ def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, 
 def _clusters(result: Result, name: str, trained: int) -> tuple[str, list[str]] | None:
     """Return the strategy's ``name``, and one text per hospital on its cluster; None if the run has no clusters.
 
-    The text states attributes that are more frequent among the cluster's hospitals than elsewhere. ``trained`` is the
-    number of training seeds; if it is above 1, the returned name says which seed the clusters are from.
+    ``trained`` is the number of training seeds; if it is above 1, the name says which seed the clusters are from.
     """
     rows = result.outcome.cluster
     if rows is None:

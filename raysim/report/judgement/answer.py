@@ -1,7 +1,6 @@
 """The answer of a comparison or a run in plain words: its decision card, and the sentences that do not fit on it.
 
-:mod:`raysim.report.judgement.choice` decides which method is recommended; :mod:`raysim.report.judgement.compose` writes
-the card.
+:mod:`raysim.report.judgement.choice` decides which method is recommended.
 """
 
 from __future__ import annotations
@@ -28,17 +27,15 @@ class Answer:
     """The conclusions of a comparison or a run: a decision card, and further sentences that give reasons."""
 
     card: Card
-    """The decision card, with the recommendation and the findings that decide it."""
+    """The recommendation and the findings that decide it."""
     reasons: tuple[str, ...]
-    """Further sentences on the results, which do not fit on the card."""
+    """Further sentences on the results."""
     caution: str
     """A sentence on the limits of the intervals; may be empty."""
     not_dominated: tuple[str, ...]
-    """The names of the methods that no other method dominates on main metric and worst decile; empty for a single
-    method."""
+    """The names of the methods that no other method dominates on main metric and worst decile; empty for one method."""
     difference_shown: bool
-    """Whether any method demonstrably differs from the reference strategy. Without a reference strategy: whether any
-    two methods demonstrably differ."""
+    """Whether any method demonstrably differs from the reference strategy or, without a reference, from another."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -69,8 +66,7 @@ def answer_from(
     - ``evidence``: the paired differences between the compared strategies; None for a run.
     - ``noise``: by model, the part of the differences between hospitals that chance alone explains.
     - ``before``: the first sentences, such as sentences on training and privacy.
-    - ``names``: display names of the models for sentences; the field ``not_dominated`` of the result has labels
-      instead.
+    - ``names``: display names of the models in sentences.
     """
     of_taken = noise.get(card.rows[0].key) if noise and card.rows else None
     between = [] if of_taken is None else _between_hospitals(of_taken)
@@ -118,7 +114,6 @@ def _others(evidence: Evidence) -> list[str]:
 
 
 def _front(evidence: Evidence) -> list[str]:
-    """Name the methods that no other method dominates on main metric and worst decile; empty if none is dominated."""
     left = [evidence.entries[i].name for i in np.flatnonzero(evidence.front)]
     if len(left) == len(evidence.entries):
         return []
@@ -143,10 +138,7 @@ def _references(evidence: Evidence) -> list[str]:
 
 
 def _between_hospitals(noise: Noise) -> list[str]:
-    """Return sentences on whether hospitals differ by more than chance, and on the effect of hospital size.
-
-    Further sentences name groups of patients that attend hospitals where the model performs better or worse.
-    """
+    """Return sentences on whether hospitals differ by more than chance, and by size or groups of patients."""
     sentences = [noise.floor.sentence()]
     if np.isfinite(noise.slope.low):
         sentences.append(size_sentence(noise.slope))
@@ -155,11 +147,7 @@ def _between_hospitals(noise: Noise) -> list[str]:
 
 
 def _caution(evidence: Evidence) -> str:
-    """Return caveats on the confidence intervals of a comparison, as one sentence; empty without caveats.
-
-    The first caveats are about the recommended method's difference from the reference strategy or another method. If
-    only one federated method was run, they are about its difference from the first reference.
-    """
+    """Return caveats on the confidence intervals as one sentence; may be empty."""
     if not evidence.differences:
         notes = evidence.of_references[0].notes() if evidence.of_references else []
     else:

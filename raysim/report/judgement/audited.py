@@ -1,8 +1,4 @@
-"""The findings of a privacy audit in words: sentences of its page and of its terminal block.
-
-The headline states first whether a privacy guarantee was refuted, then reconstructed patient rows, then membership
-inference.
-"""
+"""The findings of a privacy audit in words, for its page and the terminal."""
 
 from __future__ import annotations
 
@@ -15,13 +11,13 @@ from raysim.report.terminal.block import Block, Warning
 from raysim.statistics.differences.paired import Limits
 
 TITLES = {"loss_threshold": "Loss threshold", "lira": "LiRA"}
-"""The display names of the membership-inference attacks, by their names in ``audit.json``."""
+"""The display names of membership-inference attacks."""
 
 STRONGER = "A stronger attack may find more."
 
 
 def headline(summary: Mapping[str, Any]) -> str:
-    """Summarise ``audit.json``: whether a guarantee was violated, a row reconstructed, or training rows recognised."""
+    """Summarise whether a guarantee was violated, a row reconstructed, or training rows recognised."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     parts = [canaries(bound)] if bound is not None and _refuted(bound) else []
     parts += [read_out(inversion)] if inversion is not None and _bare(inversion) else []
@@ -71,7 +67,7 @@ def members(summary: Mapping[str, Any]) -> str:
 
 
 def canaries(bound: Mapping[str, Any]) -> str:
-    """Return one or two sentences on the canaries (planted records), and on the lower bound of epsilon they give."""
+    """Return sentences on the canaries (planted records), and on the lower bound of epsilon that they give."""
     least, claimed = bound["epsilon_at_least"], bound["epsilon_claimed"]
     guessed = f"{bound['canaries']} planted records: {bound['right']} of {bound['guesses']} guesses right"
     if _refuted(bound):
@@ -89,7 +85,7 @@ def canaries(bound: Mapping[str, Any]) -> str:
 
 
 def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next: str) -> Block:
-    """Return the block that the command prints for an audit of the run ``name``; ``summary`` is ``audit.json``."""
+    """Return the printed block on an audit of the run ``name``; ``summary`` is ``audit.json``."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     warnings = []
     if inversion is not None and _bare(inversion):
@@ -120,12 +116,11 @@ def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next
 
 
 def _refuted(bound: Mapping[str, Any]) -> bool:
-    """Whether the canaries demonstrate a larger epsilon than the run claims."""
     return bound["epsilon_claimed"] is not None and bool(bound["epsilon_at_least"] > bound["epsilon_claimed"])
 
 
 def _bare(inversion: Mapping[str, Any]) -> bool:
-    """Whether an attack reconstructed a row exactly from an update that reaches its receiver without protection."""
+    """Whether an attack reconstructed a row exactly from an unprotected update."""
     return bool(inversion["exact"]) and not inversion["protected"]
 
 

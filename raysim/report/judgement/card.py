@@ -1,8 +1,7 @@
 """The decision card: the findings of a comparison or of one run for a reader who has to act on them.
 
-A card has one line for each finding, in a fixed order (:data:`FACTS`). A line has a state, such as ``warn``, and a
-sentence. The headline repeats every line that forbids a use of the model. The card is shown on pages and in the
-terminal, and stored in ``answer.json``.
+A card has one line for each finding. The headline repeats every line that forbids a use of the model. The card is shown
+on pages and in the terminal, and stored in ``answer.json``.
 """
 
 from __future__ import annotations
@@ -33,32 +32,29 @@ FACTS = (
     "limits",
     "leaks",
 )
-"""The findings that lines of the card report, in the order of the lines; documented in ``docs/answer.md``."""
+"""The findings that a card reports, in order; documented in ``docs/answer.md``."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the decision card: one finding, with its state and what to do about it."""
+    """A line of the decision card: one finding."""
 
     fact: str
-    """The finding that the line reports, one of :data:`FACTS`."""
+    """The finding, one of :data:`FACTS`."""
     state: State
-    """The state of the finding: ``ok`` (demonstrated), ``warn`` (a fault is demonstrated), or ``open`` (these data
-    leave the question open)."""
+    """``ok`` (demonstrated), ``warn`` (a fault is demonstrated), or ``open`` (the data leave it open)."""
     text: str
-    """One or a few sentences; numbers have their intervals where these are defined."""
+    """One or a few sentences, with intervals where they are defined."""
     figure: Mapping[str, Any] | None = None
-    """The numbers behind the sentence, ready for JSON; None if the sentence has no numbers."""
+    """The numbers of the text, ready for JSON; None without numbers."""
     remedy: str = ""
     """The recommended action on the finding; may be empty."""
     forbids: bool = False
     """Whether the finding forbids a use of the model. The headline then repeats it."""
     short: str = ""
-    """The finding as a clause for the headline and the terminal; empty unless the line warns, or concerns hospitals
-    that were left out."""
+    """The finding as a clause for the headline and the terminal; may be empty."""
     setting: str = ""
-    """The remedy as an argument of ``--set``, such as ``training.rounds=20``; empty if a person has to choose the
-    setting."""
+    """The remedy as an argument of ``--set``, such as ``training.rounds=20``; may be empty."""
 
 
 @dataclass(frozen=True)
@@ -66,33 +62,31 @@ class MethodRow:
     """A row of the decision card's table: a method, or several methods with equal results at every hospital."""
 
     name: str
-    """The method's name on pages."""
     key: tuple[str, str]
-    """The label of the method's strategy, and the name of one of the strategy's models."""
+    """The label of the strategy, and the name of one of its models."""
     role: Role
-    """The role of the method: ``taken`` (the card is about it), ``reference`` (training alone or on pooled rows), or
-    ``method``."""
+    """``taken`` (the card is about it), ``reference`` (training alone or on pooled rows), or ``method``."""
     mean: float
-    """The mean of the main metric (AUROC or MAE) over hospitals and seeds."""
+    """The mean main metric (AUROC or MAE) over hospitals and seeds."""
     difference: float = float("nan")
-    """The main metric of the method minus that of the recommended method, the mean over hospitals where both are
-    defined; NaN if the method is not compared with it."""
+    """The mean main metric minus that of the recommended method, over hospitals where both are defined; NaN if not
+    compared.
+    """
     low: float = float("nan")
-    """The lower limit of the interval of ``difference``; NaN if there is no interval, or if it is too wide to be
-    informative."""
+    """The lower limit of the interval of ``difference``; NaN if there is none or it is uninformative."""
     high: float = float("nan")
-    """The upper limit of the interval of ``difference``; NaN if ``low`` is."""
+    """The upper limit of this interval; NaN if ``low`` is."""
     verdict: str = ""
     """How the method compares with the recommended one; empty if it is not compared.
 
     - ``better`` or ``worse``: a difference is demonstrated.
     - ``equal``: both limits of the interval are printed as 0 or, for AUROC, are within the margin of equivalence.
     - ``no difference``: neither a difference nor equality is demonstrated.
-    - ``one seed``: methods cannot be compared with only one training seed.
+    - ``one seed``: one training seed cannot compare methods.
     - ``says nothing``: the interval is too wide to be informative.
     """
     also: tuple[str, ...] = ()
-    """The names of other methods with the same main metric at every hospital, which share this row."""
+    """The names of other methods with the same main metric at every hospital."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +100,7 @@ class Card:
     lines: tuple[Line, ...]
     """The lines in the order of :data:`FACTS`."""
     rows: tuple[MethodRow, ...]
-    """The rows of the card's table: the recommended method, then references, then the other methods by their means."""
+    """The rows of the table: the recommended method, references, then other methods by their means."""
     use: Use
     """The permitted use of the model: ``risks``, only ``ranking`` patients, ``values`` (of a numeric label), or
     ``none``."""
@@ -114,7 +108,7 @@ class Card:
     """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (they are equivalent), ``not shown``
     (undecided) or ``not tested`` (training alone was not run)."""
     recommended: str | None
-    """The label of the recommended strategy, as in ``answer.json``; None if no use of its model is permitted."""
+    """The label of the recommended strategy; None if no use of its model is permitted."""
     taken: str
     """The display name of the model that the card is about; may be empty."""
     predicts: str
@@ -123,25 +117,25 @@ class Card:
     """The calibration of the model; None if it was not measured.
 
     - ``estimate``, ``low``, ``high``: the ratio of observed to expected events over all rows, with its interval.
-    - ``state``: the state of the card's line on calibration.
+    - ``state``: the state of the line on calibration.
     - ``at_least``: a lower bound on the number of hospitals with wrong risks, of ``of`` tested hospitals.
     - ``named``: the hospitals whose risks are demonstrably wrong.
     """
     harmed: Mapping[str, Any] | None = None
     """The hospitals that lose by using the model; None if there is no model to compare with.
 
-    - ``against``: the name of the model that it is compared with, such as training alone.
+    - ``against``: the name of the model to compare with, such as training alone.
     - ``at_least``: a lower bound on the number of hospitals that lose, of ``of`` tested hospitals.
     - ``named``: the hospitals that demonstrably lose.
     """
 
     @property
     def forbids(self) -> tuple[Line, ...]:
-        """The lines of the card that forbid a use of the model."""
+        """The lines that forbid a use of the model."""
         return tuple(line for line in self.lines if line.forbids)
 
     def line(self, fact: str) -> Line | None:
-        """Return the first line on one finding, such as ``calibration``; None if the card has none."""
+        """Return the first line on a ``fact``, such as ``calibration``; None if there is none."""
         return next((line for line in self.lines if line.fact == fact), None)
 
     def as_json(self) -> dict[str, Any]:

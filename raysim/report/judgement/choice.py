@@ -1,20 +1,16 @@
 """The choice of the method that a comparison recommends; no other module decides it.
 
-A user names the reference strategy before any result is known, so it is recommended unless another method is better. A
-method is better if the joint confidence intervals of all pairs demonstrate it. Two methods are equivalent if the joint
-interval of their difference lies between minus and plus :data:`EQUIVALENT`. That no difference was found is not
-sufficient. Traffic decides only between equivalent methods. A model (learner) is recommended over a simpler one only if
-it is better.
+A method is better if the joint confidence intervals of all pairs demonstrate it. Two methods are equivalent if the
+joint interval of their difference lies between minus and plus :data:`EQUIVALENT`.
 
 A method is unbeaten if no other method is better. The rules apply in this order:
 
-- If the reference is unbeaten, choose the reference.
-- Otherwise choose the method with the best mean among the unbeaten methods that are better than the reference. If there
-  is no such method or no reference, choose the method with the best mean among all unbeaten methods.
-- If an unbeaten method has a simpler model than the chosen one, only the unbeaten methods with the simplest model
-  remain. Choose the reference if it is one of them, else the method with the best mean.
-- Consider unbeaten methods that are equivalent to the chosen one, send at most :data:`LESS` times as many bytes, and
-  have no more complex model. If there are any, choose the one that sends the fewest bytes.
+- If the reference strategy is unbeaten, choose it: the user named it before any result was known.
+- Else choose the unbeaten method with the best mean; methods better than the reference come first.
+- If an unbeaten method has a simpler model, only unbeaten methods with the simplest model remain. Choose the reference
+  if it is one of them, else the method with the best mean.
+- If unbeaten methods are equivalent to the chosen one, send at most :data:`LESS` times as many bytes, and have no more
+  complex model, choose the one that sends the fewest bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from raysim.core.arrays import Flags
 Why = Literal["better", "reference", "unbeaten", "simpler"]
 
 LESS = 0.67
-"""A method sends clearly fewer bytes than another if it sends at most this share of the other's bytes."""
+"""A method sends clearly fewer bytes if it sends at most this share of another's bytes."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +41,13 @@ class Choice:
 
     - ``better``: it is demonstrably better than the reference strategy.
     - ``reference``: it is the reference strategy itself.
-    - ``unbeaten``: it has the best mean of the methods that no other method is demonstrably better than.
-    - ``simpler``: its model is simpler than the model of the method that the other rules choose.
+    - ``unbeaten``: it has the best mean of the methods that no other method beats.
+    - ``simpler``: its model is simpler than that of the method chosen by the other rules.
     """
     equals: tuple[int, ...]
     """The indices of the methods that are equivalent to the recommended method."""
     instead_of: int | None = None
-    """The index of the method that was replaced by the recommended one, which is equivalent but sends clearly fewer
-    bytes; None if none was replaced."""
+    """The index of an equivalent method that sends clearly more bytes and was replaced; None if there is none."""
 
 
 def choose(
@@ -67,7 +62,7 @@ def choose(
 
     - ``means [E]``: each method's main metric, with a sign such that larger is better.
     - ``better [E, E]``: whether the row's method is demonstrably better than the column's method.
-    - ``equal [E, E]``: whether two methods are equivalent. It is symmetric, and False where one of them is better.
+    - ``equal [E, E]``: whether two methods are equivalent; False where one of them is better.
     - ``traffic [E]``: the bytes that each method sends.
     - ``reference``: the index of the reference strategy's method; None if it was not run.
     - ``complexity [E]``: each model's rank, the simplest first; None if all methods have the same model.
@@ -96,5 +91,5 @@ def choose(
 
 
 def _best(values: NDArray[np.float64], among: Sequence[int]) -> int:
-    """Return the index of the largest mean; among equal means, the first. Undefined means rank last."""
+    """Return the index of the largest mean, the first of equal ones; undefined means rank last."""
     return max(among, key=lambda i: (-np.inf if np.isnan(values[i]) else values[i], -i))

@@ -1,4 +1,4 @@
-"""Compose the decision card of a comparison or a run from its results: the recommendation and the lines."""
+"""Compose the decision card of a comparison or a run from its results."""
 
 from __future__ import annotations
 
@@ -46,18 +46,16 @@ from raysim.strategies.shared.personalization import RECALIBRATED
 
 @dataclass(frozen=True)
 class Remarks:
-    """Findings of other parts of a report, such as training and leaks, that belong on the decision card."""
+    """Findings of other parts of a report that belong on the decision card."""
 
     training: Line | None = None
-    """The card's line on whether models were trained to convergence; None if it has no such line."""
+    """The line on whether models were trained to convergence; or None."""
     leaks: tuple[Line, ...] = ()
-    """The card's lines on features that may give the label away."""
+    """The lines on features that may give the label away."""
     cautions: tuple[str, ...] = ()
-    """Clauses for the headline that limit the recommendation, such as on a learning rate at the edge of the values that
-    were tried."""
+    """Clauses for the headline that limit the recommendation."""
     unseen: Mapping[Key, Line] = field(default_factory=dict)
-    """For each model, the card's line on its performance at hospitals that were left out of training in turn; empty if
-    none were left out."""
+    """Each model's line on its performance at hospitals that were left out of training in turn."""
 
 
 NO_REMARKS = Remarks()
@@ -78,10 +76,10 @@ def comparison_card(
 
     - ``evidence``: the paired differences between strategies, with labels as names; None if the main metric (AUROC or
       MAE) is undefined at every hospital.
-    - ``results``: the runs, from which calibration, net benefit and harm to single hospitals are read; may be empty.
+    - ``results``: the runs; may be empty.
     - ``hospitals``: the metrics of each hospital, as described in :mod:`raysim.report.tables`.
     - ``names``: display names of the models.
-    - ``noise``: by model, the part of the differences between hospitals that chance alone explains, for the first seed.
+    - ``noise``: by model, what chance alone explains of the differences between hospitals.
     - ``compared``: whether methods were compared; if not, no method is recommended.
     """
     if evidence is None:
@@ -149,9 +147,8 @@ def comparison_card(
 def alone_is_taken(federates: Federate, own: Calibration | None, alone: Calibration | None) -> bool:
     """Return whether training alone is recommended.
 
-    It is recommended if it demonstrably has the better main metric. It is also recommended if both are equivalent and
-    only the federated method's risks are wrong. ``own`` is the calibration of the federated method, ``alone`` that of
-    training alone. Each is None if it was not measured.
+    It is recommended if it is demonstrably better, or if it is equivalent and only the federated method's risks are
+    wrong. ``own`` is the calibration of the federated method, ``alone`` that of training alone; None if not measured.
     """
     right_alone = alone is not None and own is not None and alone.state != "warn" and own.state == "warn"
     return federates == "no" or (federates == "equal" and right_alone)
@@ -167,8 +164,8 @@ def run_card(
 ) -> Card:
     """Compose the decision card of one run, which is about the run's main model.
 
-    ``hospitals`` has the metrics of each hospital. ``noise`` is None if this run did not test whether performance
-    differs between groups of patients.
+    ``hospitals`` has the metrics of each hospital. ``noise`` is None if differences between hospitals were not compared
+    with chance.
     """
     key = (result.label, list(result.outcome.figures)[-1])
     level, name = Panel.of(hospitals, sent([result])).level(key), result.title or result.label
@@ -221,7 +218,7 @@ def _composed(
     remarks: Remarks,
     recommended: str | None,
 ) -> Card:
-    """Write the lines of a card, then its headline; ``runs`` has all results and the key of the recommended model."""
+    """Write the lines of a decision card, then its headline; ``runs`` has all results and the card's model."""
     numbers, calibration_line = None, calibrating.NOT_MEASURED
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, runs[0][0].federation.hospitals, others)
@@ -288,13 +285,12 @@ def _federate(evidence: Evidence) -> tuple[Federate, Line]:
 
 
 def _first_pair(evidence: Evidence) -> Paired | None:
-    """Return the recommended method's difference from another method or else a reference; None if there is no other."""
     others = [i for i in range(len(evidence.entries)) if i != evidence.best]
     return evidence.pair(others[0], evidence.best) if others else next(iter(evidence.of_references), None)
 
 
 def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line:
-    """Return the card's line on training; it forbids a use if the recommended model ``name`` diverged."""
+    """Return the line on training; it forbids a use if the recommended model ``name`` diverged."""
     diverged = () if line.figure is None else line.figure["diverged"]
     titles = {result.title or result.label for result in results if result.label == key[0]}
     if titles.isdisjoint(diverged):
@@ -303,7 +299,7 @@ def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line
 
 
 def _too_good(kind: TaskKind, level: Paired) -> list[Line]:
-    """Return a warning if the AUROC is implausibly high, which may be due to a feature that leaks the label."""
+    """Return a warning if the AUROC is implausibly high: a feature may give the label away."""
     text = unusually_high(level.difference) if kind.larger else ""
     return [Line("leaks", "warn", text, {"auroc": level.difference}, short=text.rstrip("."))] if text else []
 

@@ -5,11 +5,9 @@
   (:mod:`raysim.statistics.differences.paired`).
 - A method is called better only if intervals that hold jointly for all pairs of strategies demonstrate it
   (:mod:`raysim.statistics.differences.simultaneous`), and only with more than one training seed.
-- Strategies with equal final models form one method (:class:`Entry`). A recalibrated model takes the place of its
-  original model.
-- References (``yardstick``), such as training alone, are not federated methods and are left out of the pairs. Training
-  alone is compared with every method separately, with intervals that hold jointly for all methods.
-- :mod:`raysim.report.judgement.choice` decides which method is recommended.
+- Strategies with equal final models form one method (:class:`Entry`). A recalibrated model replaces its original.
+- References, such as training alone, are left out of the pairs. Training alone is compared with every method, with
+  intervals that hold jointly for all methods.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 
 FEWEST_SMALL = 5
-"""The difference at small hospitals is reported only if both models have a defined main metric at this many of them."""
+"""A difference at small hospitals is reported only if at least this many qualify."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +40,17 @@ class Entry:
     """A method of the comparison: one model, or several models with an equal main metric at every hospital."""
 
     name: str
-    """The name of the model ``key``."""
     key: Key
-    """The strategy and model that represent the method, chosen among ``members`` by :func:`_entries`."""
+    """The strategy and model among ``members`` that represents the method."""
     bytes: float
-    """The bytes that the strategy of ``key`` exchanges, set-up included, as the mean over seeds; 0 if unknown."""
+    """The bytes that the strategy exchanges, set-up included, the mean over seeds; 0 if unknown."""
     members: tuple[Key, ...]
     """All strategies and models whose main metric is equal at every hospital."""
     names: tuple[str, ...]
-    """The names of ``members``, in their order."""
     level: Paired
     """The mean of the main metric over hospitals, in the form of a difference from 0."""
     learner: str = ""
-    """The kind of model as named in the tables' column ``learner``; empty without the column."""
+    """The kind of model, from the column ``learner`` of tables; may be empty."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,42 +58,40 @@ class Evidence:
     """The paired differences between ``E`` methods (entries), and what they demonstrate."""
 
     kind: TaskKind
-    """The kind of label, which determines the main metric (AUROC or MAE)."""
     entries: tuple[Entry, ...]
-    """The federated methods, in the order in which they first appear; all methods if every strategy is a reference."""
+    """The federated methods; all methods if every strategy is a reference."""
     references: tuple[Entry, ...]
     """Methods that are not federated, such as training alone."""
     differences: dict[tuple[int, int], Paired]
-    """The difference in the main metric ``entries[i] - entries[j]``, by the indices ``(i, j)`` with ``i < j``."""
+    """The differences in the main metric ``entries[i] - entries[j]``, by ``(i, j)`` with ``i < j``."""
     intervals: dict[tuple[int, int], Limits]
     """The simultaneous 95 % confidence intervals of ``differences``, by the same indices."""
     better: NDArray[np.bool_]
     """Whether method i is demonstrably better than method j, at ``[i, j]`` of ``[E, E]``."""
     front: NDArray[np.bool_]
-    """Whether each method is dominated by no other method on the main metric and the worst decile, ``[E]``.
+    """Whether each method is dominated by no other on main metric and worst decile, ``[E]``.
 
     A method dominates another if it is demonstrably better on one of the two, and demonstrably worse on neither. The
-    worst decile only counts if both methods have a defined main metric at :data:`raysim.report.panel.MANY_HOSPITALS`
-    hospitals or more.
+    worst decile only counts with :data:`raysim.report.panel.MANY_HOSPITALS` hospitals or more.
     """
     base: int | None
-    """The index of the reference strategy in ``entries``; None if it was not run or is not a federated method."""
+    """The index of the reference strategy in ``entries``; None if it is not among them."""
     choice: Choice
-    """The recommended method, with the reason."""
     of_references: tuple[Paired, ...]
     """For each of ``references``, its main metric minus that of the recommended method."""
     alone: int | None
-    """The index of training alone in ``references``; None if it was not run. If hospitals trained several models alone,
-    it is the index of the model with the best mean."""
+    """The index of training alone in ``references``, the best if there are several; None if it was not run.
+
+    """
     over_alone: tuple[Paired, ...]
     """For each of ``entries``, its main metric minus that of training alone; empty if training alone was not run."""
     over_alone_intervals: tuple[Limits, ...]
-    """The intervals of ``over_alone``, simultaneous over all methods and all models that hospitals train alone."""
+    """The intervals of ``over_alone``, simultaneous over all methods and all models trained alone."""
     over_alone_small: AtSome | None
     """The recommended method's main metric minus that of training alone, at small hospitals.
 
-    Small hospitals have fewer training rows than the median. None if both models have a defined main metric at fewer
-    than :data:`FEWEST_SMALL` of them, or if training alone was not run.
+    Small hospitals have fewer training rows than the median. None with fewer than :data:`FEWEST_SMALL` of them, or if
+    training alone was not run.
     """
     over_alone_two_classes: tuple[int, AtSome] | None
     """The number of hospitals that trained on one class only, and the recommended method's main metric minus that of
@@ -106,11 +100,11 @@ class Evidence:
     None if there are no such hospitals, or if training alone was not run.
     """
     learners: tuple[str, ...] = ()
-    """The kinds of models as named in the tables' column ``learner``, the simplest first; empty without the column."""
+    """The kinds of models, the simplest first; may be empty."""
 
     @property
     def one_seed(self) -> bool:
-        """Whether there is only one training seed, with which methods of training cannot be compared."""
+        """Whether there is only one training seed, which cannot compare methods."""
         return bool(self.differences) and not any(pair.of_training for pair in self.differences.values())
 
     def renamed(self, names: Mapping[Key, str]) -> Evidence:
@@ -123,19 +117,12 @@ class Evidence:
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Each method's mean main metric (AUROC or MAE).
-
-        It limits the possible differences: no method can exceed an AUROC of 0.95 by more than 0.05.
-        """
+        """Each method's mean main metric (AUROC or MAE)."""
         return tuple(entry.level.difference for entry in self.entries)
 
     @property
     def dominated(self) -> frozenset[Key]:
-        """The strategies and models that another method dominates.
-
-        The other method is then better in the main metric or the worst decile, and worse in neither. Sentences,
-        ``comparison.csv`` and figures all use this set.
-        """
+        """The strategies and models that another method dominates."""
         return frozenset(key for k in np.flatnonzero(~self.front) for key in self.entries[k].members)
 
     @property
@@ -150,10 +137,7 @@ class Evidence:
 
     @property
     def difference_shown(self) -> bool:
-        """Whether any method demonstrably differs from the reference strategy.
-
-        If the reference strategy was not run: whether any two methods demonstrably differ.
-        """
+        """Whether any method demonstrably differs from the reference strategy or, without a reference, from another."""
         if self.base is None:
             return bool(self.better.any())
         return bool(self.better[self.base].any() or self.better[:, self.base].any())
@@ -169,10 +153,9 @@ class Evidence:
         return -self.differences[j, i].difference, _turned(self.intervals[j, i])
 
     def alone_less(self, i: int) -> tuple[float, Limits]:
-        """Return the difference of training alone minus the method ``entries[i]``, with its interval as it is printed.
+        """Return the metric of training alone minus that of ``entries[i]``, with the interval as printed.
 
-        The interval is joint over all methods and cut to possible values. If it is too wide to be informative, it is
-        :data:`raysim.report.possible.NOTHING`. The comparison must contain training alone.
+        An uninformative interval is :data:`raysim.report.possible.NOTHING`. The comparison must contain training alone.
         """
         assert self.alone is not None
         level = self.references[self.alone].level.difference
@@ -180,11 +163,7 @@ class Evidence:
         return -self.over_alone[i].difference, cut if cut == NOTHING else _turned(cut)
 
     def of_reference(self, r: int) -> Limits:
-        """Return the interval of ``of_references[r]`` as it is printed.
-
-        ``of_references[r]`` is a reference's difference from the recommended method. For training alone, the interval
-        is from :meth:`alone_less`.
-        """
+        """Return the interval of ``of_references[r]`` as printed."""
         if r == self.alone:
             return self.alone_less(self.best)[1]
         return possible(self.of_references[r].population(), self.kind.larger, self.levels[self.best])
@@ -201,11 +180,8 @@ def evidence_from(
 
     - ``per_seed`` and ``hospitals``: tables as in :mod:`raysim.report.tables`.
     - ``reference``: the strategy that the others are compared with.
-    - ``sent``: the statistics that hospitals sent about the models (:func:`raysim.report.panel.sent`), from which the
-      variance over patients is computed.
+    - ``sent``: from :func:`raysim.report.panel.sent`; gives the variance over patients.
     - ``alone``: the labels of strategies in which hospitals train alone.
-
-    If all strategies are references, they are compared like federated methods.
     """
     rows = complete(per_seed)
     table, kind = comparison(rows), reporting(per_seed)
@@ -279,8 +255,8 @@ def evidence_from(
 def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
     """Compare two models, leaving out the hospitals at which one of them was trained on one class only.
 
-    Returns the number of hospitals left out, and the difference ``taken - alone`` at the others. Returns None if no
-    hospital is left out. The arguments are as in :func:`_at_small`.
+    Returns the number of hospitals left out, and the difference ``taken - alone`` at the others; None if none is left
+    out.
     """
     if "trained" not in hospitals:
         return None
@@ -315,10 +291,7 @@ def _turned(interval: Limits) -> Limits:
 
 
 def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
-    """Return a matrix that says at ``[i, j]`` whether method i is demonstrably better than method j.
-
-    ``entries`` is the number of methods. ``intervals`` are those of their differences, by the indices of two methods.
-    """
+    """Return a matrix that says at ``[i, j]`` whether method i is demonstrably better than method j."""
     better = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():
         if interval.shows:
@@ -330,8 +303,7 @@ def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Li
 def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
     """Return a matrix that says at ``[i, j]`` whether methods i and j are equivalent.
 
-    They are equivalent if the joint interval of their difference is within the margin. Equivalence is defined for
-    the AUROC alone, because the margin of an error would depend on its unit.
+    Equivalence is defined for the AUROC alone, because the margin of an error would depend on its unit.
     """
     equal = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():
@@ -342,10 +314,10 @@ def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Lim
 def _entries(
     panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict[Key, float], reference: str
 ) -> list[Entry]:
-    """Make one method (entry) of each model with a defined main metric, or of each group of equal models.
+    """Make one method of each model with a defined main metric, or of each group of equal models.
 
-    A group has the name of its member from the strategy ``reference``, or else of its first member. If another member
-    sends clearly fewer bytes, the group has that member's name instead.
+    A group is named after its member from the strategy ``reference`` or else its first, unless another member sends
+    clearly fewer bytes.
     """
     groups: list[list[Key]] = []
     for key in keys:
@@ -374,17 +346,12 @@ def _same(panel: Panel, first: Key, second: Key) -> bool:
 
 
 def _names_of(keys: Sequence[Key]) -> tuple[str, ...]:
-    """Return the strategies' labels; if a label occurs more than once, the model's name is added."""
     alone = len({strategy for strategy, _ in keys}) == len(keys)
     return tuple(strategy if alone else f"{strategy} ({model})" for strategy, model in keys)
 
 
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
-    """Return the bytes that each model's strategy exchanges, including set-up, as the mean over seeds.
-
-    They are 0 if the table ``rows`` has no bytes. For predictions of other programs, the only column is ``bytes``, the
-    sum of both directions.
-    """
+    """Return the bytes that each model's strategy exchanges, set-up included, the mean over seeds; 0 if unknown."""
     known = ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "bytes")
     columns = [name for name in known if name in rows]
     if not columns:

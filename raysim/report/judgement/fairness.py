@@ -18,10 +18,7 @@ CANNOT = "gaps within hospitals cannot be judged"
 
 
 def sentences(gaps: Sequence[WithinGap]) -> list[str]:
-    """Describe the gaps between groups of patients within hospitals, for each attribute that defines groups.
-
-    Further sentences name groups that attend hospitals where the model performs better or worse.
-    """
+    """Describe the gaps between groups of patients within hospitals, for each attribute that defines groups."""
     lines = [
         f"Within hospitals, by {gap.attribute}, the model {ranking(gap)}: {figures(gap)}."
         for gap in gaps
@@ -56,7 +53,7 @@ def ranking(gap: WithinGap) -> str:
 def figures(gap: WithinGap) -> str:
     """Format a gap between groups of patients with its interval and p-value.
 
-    If no gap is demonstrated, the text also has the smallest gap that the data could have shown.
+    If no gap is demonstrated, it adds the smallest gap that the data could have shown.
     """
     digits = _digits(gap)
     value = f"{signed(gap.estimate, digits)}, {interval(gap)}"
@@ -67,7 +64,7 @@ def figures(gap: WithinGap) -> str:
 
 
 def interval(gap: WithinGap) -> str:
-    """Format the interval of a gap between groups of patients; it applies to these hospitals only."""
+    """Format the interval of a gap, which applies to these hospitals only."""
     if not np.isfinite([gap.low, gap.high]).all():
         return "no interval"
     digits = _digits(gap)
@@ -75,7 +72,7 @@ def interval(gap: WithinGap) -> str:
 
 
 def chance(gap: WithinGap) -> str:
-    """Format the p-value of a gap: how often chance alone gives one at least as large. It is never printed as 0."""
+    """Format the p-value of a gap, never as 0."""
     return words.chance(gap.p)
 
 
@@ -97,7 +94,6 @@ def treated(gap: WithinGap) -> str:
 
 
 def _digits(gap: WithinGap) -> int:
-    """Return the number of decimals for a gap: three for AUROC; for errors, enough for three significant digits."""
     if gap.larger:
         return 3
     largest = np.nanmax(np.abs([gap.estimate, gap.low, gap.high, 1e-12]))

@@ -1,4 +1,4 @@
-"""Collect the figures behind the lines of a decision card from results and tables."""
+"""Collect the numbers behind the lines of a decision card from results and tables."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Asked:
     predicts: str
     """The predicted outcome, such as ``death in hospital``."""
     part: str
-    """The name of the part of the rows that is evaluated, such as ``test``."""
+    """The evaluated part of the rows, such as ``test``."""
     clinical: ClinicalSection | None
     """The settings of the clinical metrics; None if they are not computed."""
     counted: bool
-    """Whether numbers of rows are public, so that the card may print them."""
+    """Whether numbers of rows are public."""
 
 
 def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, key: Key | None) -> Data:
@@ -85,7 +85,6 @@ def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, ke
 
 
 def _outside(table: pd.DataFrame) -> tuple[str, ...]:
-    """Return the evaluated hospitals that have no training or validation rows under any seed."""
     if not {"n_train", "n_validation"} <= set(table):
         return ()
     rows = table.groupby("hospital", sort=False)[["n_train", "n_validation", "n_test"]].sum()
@@ -94,18 +93,16 @@ def _outside(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _trained(result: Result) -> bool:
-    """Whether any training round was run. It is True for predictions of other programs, which come without a model."""
     return not result.outcome.models.size or any(row.round > 0 for row in result.outcome.rounds)
 
 
 def unseen_of(results: Sequence[Result], hospitals: pd.DataFrame, key: Key, data: Data, kind: TaskKind) -> Line:
-    """Write the card's line on the model ``key`` at hospitals outside its training, if there are any."""
+    """Write the decision card's line on the model ``key`` at hospitals outside its training."""
     level = Panel.of(hospitals[hospitals["hospital"].isin(data.outside)], sent(results)).level(key)
     return unseen(kind, data, level, level_interval(kind, level)[0])
 
 
 def _outcomes(results: Sequence[Result], key: Key) -> dict[int, Outcome]:
-    """Return the outcomes of the runs that have the model ``key`` (strategy and model), by seed."""
     return {
         result.seed: result.outcome for result in results if result.label == key[0] and key[1] in result.outcome.figures
     }
@@ -148,10 +145,8 @@ def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
 def most_seeds(p: Sequence[float]) -> float:
     """Combine the p-values that one test has under several seeds; NaN if there are none.
 
-    They are dependent, because seeds share many test rows.
-
-    Returns twice the (upper) median, at most 1, which is valid under any dependence (Meinshausen, Meier and Buehlmann
-    2009). For one or two p-values, the larger one is returned, which is also valid.
+    Seeds share test rows, so p-values are dependent. Returns twice the (upper) median, at most 1, which is valid under
+    any dependence (Meinshausen, Meier and Buehlmann 2009); for one or two p-values, the larger one.
     """
     if len(p) < 3:
         return max(p, default=float("nan"))
@@ -167,8 +162,8 @@ def _between_hospitals(equity: pd.DataFrame, model: str) -> float:
 def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple[dict[str, Any] | None, Line | None]:
     """Find the hospitals at which the model ``key`` is demonstrably worse than the model ``against``, called ``name``.
 
-    Returns the field ``harmed`` of ``answer.json`` and the card's line. Both are None if the models are the same, or if
-    the label does not have two classes.
+    Returns the content of ``harmed`` in ``answer.json`` and the decision card's line; None if the models are the same,
+    or without two classes.
     """
     ours, theirs = _outcomes(results, key), _outcomes(results, against)
     seeds = [seed for seed in ours if seed in theirs]
@@ -183,9 +178,8 @@ def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tup
 def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> tuple[Limits, bool]:
     """Return the interval of a model's mean main metric, and whether it covers other hospitals of the same kind.
 
-    If an interval that covers other hospitals includes an AUROC of 0.5, the interval for these hospitals and trained
-    models is tried. This narrower interval is returned if it excludes 0.5, because a wide interval from a few
-    dissimilar hospitals, or from two seeds, is no evidence against the model.
+    If it includes an AUROC of 0.5, but the narrower interval for these hospitals and trained models does not, the
+    narrower one is returned: a wide interval from few hospitals or seeds is no evidence against the model.
     """
     if kind.larger and level.difference in (0.0, 1.0) and data is not None:
         return _without_spread(level.difference, data), True
@@ -199,9 +193,9 @@ def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> t
 
 
 def _without_spread(auroc: float, data: Data) -> Limits:
-    """Return the score interval of a mean AUROC that is exactly 0 or 1 and whose estimated variance is therefore 0.
+    """Return the score interval of a mean AUROC of exactly 0 or 1, whose estimated variance is 0.
 
-    The interval uses Hanley and McNeil's variance for each hospital, with the weights of the mean.
+    It uses Hanley and McNeil's variance for each hospital.
     """
     tested, events = np.array(data.tested), np.array(data.rarer)
     judged = events > 0
@@ -218,8 +212,8 @@ def _without_spread(auroc: float, data: Data) -> Limits:
 def visible_sizes(evidence: Evidence) -> list[float]:
     """Return the smallest differences from the recommended method that this comparison detects with 80 % power.
 
-    There is one value for each method that does not demonstrably differ from the recommended one. With a single seed
-    there are no values. A value is infinite if such a large difference is impossible, because AUROC is at most 1.
+    There is one for each method that does not demonstrably differ from the recommended one; none with a single seed. It
+    is infinite if such a difference is impossible.
     """
     if evidence.one_seed:
         return []

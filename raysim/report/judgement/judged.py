@@ -1,7 +1,6 @@
-"""The evidence behind a page: the number of judged hospitals, and their rows of the rarer class.
+"""At how many hospitals the main metric (AUROC or MAE) is defined, and their rows of the rarer class.
 
-A hospital is judged if its main metric (AUROC or MAE) is defined. The rarer class determines the precision of a
-hospital's AUROC: with 25 rows, 2 non-events give as little precision as 2 events.
+The rarer class determines the precision of an AUROC: 2 non-events among 25 rows give as little precision as 2 events.
 """
 
 from __future__ import annotations
@@ -18,19 +17,17 @@ from raysim.report import svg
 from raysim.report.naming import Key
 
 NAMED = 5
-"""The largest number of hospitals that a sentence names; the rest are counted."""
+"""The largest number of hospitals in a sentence; the rest are counted."""
 
 BINS = ((0, 0), (1, 9), (10, 49), (50, 10**12))
-"""Hospitals are grouped by their number of rows of the rarer class, in these ranges; both ends are included."""
+"""Ranges of the number of rows of the rarer class, both ends included."""
 
 FEW = 10
-"""If a hospital has fewer rows of the rarer class than this, lists of hospitals print the number of these rows."""
+"""Lists of hospitals print the number of rows of the rarer class if it is below this."""
 
 
 def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
     """Return each hospital's number of rows of the rarer class.
-
-    ``events`` and ``rows`` are the numbers of events and of all rows, by hospital.
 
     >>> rarer([23, 0, 5], [25, 9, 100]).tolist()
     [2.0, 0.0, 5.0]
@@ -42,9 +39,8 @@ def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
 def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
     """Return one table per seed, with one row for each hospital.
 
-    A hospital's row is from the first listed model whose main metric (AUROC or MAE) is defined there; if there is none,
-    from the first listed model. If the label has an event, the column ``rarer`` is the number of rows of the rarer
-    class.
+    A row is from the first model whose main metric is defined there, or else from the first model. If the label has an
+    event, the column ``rarer`` is the number of rows of the rarer class.
     """
     undefined = ~np.isfinite(hospitals[reporting(hospitals).headline].to_numpy(float))
     table = hospitals.assign(place=np.arange(len(hospitals)), undefined=undefined).sort_values(
@@ -62,13 +58,11 @@ def _has_events(table: pd.DataFrame) -> bool:
 
 
 def _means(tables: Sequence[pd.DataFrame], column: str) -> NDArray[np.float64]:
-    """Return the mean over seeds of each hospital's count in ``column``."""
     stacked = pd.concat([table[["hospital", column]] for table in tables])
     return stacked.groupby("hospital", sort=False)[column].mean().to_numpy(np.float64)
 
 
 def _alike(tables: Sequence[pd.DataFrame], column: str) -> bool:
-    """Whether every hospital has the same count in ``column`` under all seeds."""
     stacked = pd.concat([table[["hospital", column]] for table in tables])
     return bool((stacked.groupby("hospital")[column].nunique(dropna=False) == 1).all())
 
@@ -83,10 +77,7 @@ def _judged(judged: Sequence[int], hospitals: int) -> str:
 
 
 def sentence(hospitals: pd.DataFrame, part: str) -> str:
-    """Describe at how many hospitals the main metric (AUROC or MAE) is defined, and on how many rows and events.
-
-    If seeds differ, total counts are given as ranges, and counts of a single hospital as means over seeds.
-    """
+    """Describe at how many hospitals the main metric (AUROC or MAE) is defined, and on how many rows and events."""
     tables, kind = _of_seeds(hospitals), reporting(hospitals)
     judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
     rows = [float(table["n_test"].sum()) for table in tables]
@@ -110,7 +101,7 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
 
 
 def marks(hospitals: pd.DataFrame) -> dict[str, str]:
-    """Return a phrase for each hospital with fewer than :data:`FEW` rows of the rarer class; it states how many."""
+    """Return a phrase on the number of rows of the rarer class, for each hospital with fewer than :data:`FEW`."""
     if not _has_events(hospitals):
         return {}
     tables = _of_seeds(hospitals)
@@ -123,11 +114,9 @@ def marks(hospitals: pd.DataFrame) -> dict[str, str]:
 
 
 def not_trained(hospitals: pd.DataFrame, names: Mapping[Key, str]) -> list[str]:
-    """Return sentences on hospitals without a trained model, and on hospitals whose model was trained on one class
-    only.
+    """Return sentences on hospitals whose own model was not trained, or trained on one class only, under any seed.
 
-    A hospital is listed if this holds under any seed. ``names`` are the display names of strategies and models. The
-    column ``trained`` of ``hospitals`` is from :func:`raysim.storage.run_tables.hospitals_table`.
+    ``names`` are the display names of strategies and models.
     """
     if "trained" not in hospitals:
         return []
@@ -145,7 +134,6 @@ def not_trained(hospitals: pd.DataFrame, names: Mapping[Key, str]) -> list[str]:
 
 
 def _places(hospitals: pd.DataFrame, state: str, titles: Mapping[Key, str]) -> list[str]:
-    """List the hospitals whose column ``trained`` is ``state``, in one text per model; empty without such hospitals."""
     of, parts = hospitals["hospital"].nunique(), []
     keyed = hospitals if "strategy" in hospitals else hospitals.assign(strategy="")
     for (strategy, model), theirs in keyed[keyed["trained"] == state].groupby(["strategy", "model"], sort=False):
@@ -156,7 +144,6 @@ def _places(hospitals: pd.DataFrame, state: str, titles: Mapping[Key, str]) -> l
 
 
 def _events(tables: Sequence[pd.DataFrame]) -> str:
-    """Describe how many events all hospitals have, such as ``15 to 16 events`` if seeds differ."""
     counts = [float(np.nansum(table["events_test"].to_numpy(float))) for table in tables]
     return f"{_range(counts)} {'event' if max(counts) == 1 else 'events'}"
 
@@ -171,7 +158,7 @@ def number_of(rows: float) -> str:
 
 
 def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
-    """Plot a histogram of hospitals by their rows of the rarer class (means over seeds); empty without events."""
+    """Plot a histogram of hospitals by their rows of the rarer class; empty without events."""
     if not _has_events(hospitals):
         return []
     tables = _of_seeds(hospitals)

@@ -1,7 +1,7 @@
 """The part of the differences between hospitals, and between groups of patients, that chance alone explains.
 
-Runs with different seeds test on largely the same patients, so they are not independent evidence. Tests and intervals
-therefore use only the first seed, and the report names it (:mod:`raysim.statistics.chance.noise_floor`).
+Runs with different seeds share most test patients, so tests and intervals use only the first seed
+(:mod:`raysim.statistics.chance.noise_floor`).
 """
 
 from __future__ import annotations
@@ -28,17 +28,15 @@ from raysim.statistics.meta_analysis.spread import paule_mandel
 from raysim.statistics.patient_groups.within import WithinGap
 
 DRAWS = 200
-"""The number of federations simulated for each assumed true spread between hospitals; for 208 hospitals they take a
-third of a second."""
+"""The number of federations simulated for each assumed true spread between hospitals."""
 
 FEWEST_DRAWS = 40
-"""The smallest number of federations simulated, however many hospitals there are. With 40, the smallest p-value is
-1/41, which is below 2.5 %."""
+"""The smallest number of federations simulated: with 40, the smallest p-value is 1/41, below 2.5 %."""
 
 MOST_HOSPITALS = 10_000_000
-"""The largest total number of hospitals in all federations that are simulated for one assumed true spread, unless
-:data:`FEWEST_DRAWS` federations have more. With over 50,000 hospitals, fewer than :data:`DRAWS` federations are
-simulated."""
+"""The largest number of hospitals in all federations simulated for one true spread; but there are at least
+:data:`FEWEST_DRAWS` federations.
+"""
 
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
@@ -48,17 +46,18 @@ class Noise:
     """How one model's performance differs between hospitals and patient groups, compared with chance, for one seed."""
 
     seed: int
-    """The training seed."""
     floor: NoiseFloor
     """The spread of the main metric (AUROC or MAE) over hospitals, compared with the spread by chance alone."""
     slope: SizeSlope
     """The slope of AUROC on the logarithm of hospital size; NaN for a numeric label."""
     gaps: Mapping[str, WithinGap] = field(default_factory=dict)
-    """For each attribute of patients, the gap in the metric between its groups within hospitals; empty unless the model
-    is the strategy's main model."""
+    """For each attribute of patients, the gap in the metric between groups within hospitals; empty except for a main
+    model.
+    """
     pooled: Mapping[str, float] = field(default_factory=dict)
-    """For each attribute of ``gaps``, the largest difference between its groups over all rows, which includes
-    differences between hospitals."""
+    """For each attribute of ``gaps``, the largest difference between groups over all rows, which mixes in differences
+    between hospitals.
+    """
 
     def sentences(self) -> list[str]:
         """Return sentences on how performance differs between hospitals, by their size and between patient groups."""
@@ -90,16 +89,15 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
 
 
 def draws_for(hospitals: int) -> int:
-    """Return how many federations are simulated for each true spread; fewer for many hospitals, to limit the time."""
+    """Return how many federations are simulated; fewer for many hospitals, to limit the time."""
     return max(FEWEST_DRAWS, min(DRAWS, MOST_HOSPITALS // max(hospitals, 1)))
 
 
 def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], Noise]:
     """Compare each model's differences between hospitals with chance, for the first seed; empty for several classes.
 
-    For numeric labels the metric is the mean absolute error; there is then no slope on hospital size, and gaps between
-    groups of patients have no intervals. Measures of dispersion use only hospitals with at least ``minimum_events``
-    rows of each class (for a numeric label, with at least this many rows in all).
+    Measures of dispersion use only hospitals with at least ``minimum_events`` rows of each class (for a numeric label,
+    with at least this many rows in all).
     """
     if not results:
         return {}
@@ -155,9 +153,8 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
 
 
 def _gaps(outcome: Outcome, model: str) -> tuple[Mapping[str, WithinGap], Mapping[str, float]]:
-    """Return the gaps between groups of patients under ``model``: within hospitals, and over all rows.
-
-    Both are empty unless it is the strategy's main model.
+    """Return the gaps between groups of patients, within hospitals and over all rows; empty unless ``model`` is the
+    main model.
     """
     if model != list(outcome.figures)[-1]:
         return {}, {}

@@ -1,5 +1,4 @@
-"""The effect of recalibration in words: whether it is worth its labelled rows, and its measured effect after it was
-done.
+"""The effect of recalibration in words: whether it is worth its labelled rows, or what it changed.
 
 For a model that was not recalibrated, the effect is estimated from halves of its validation rows
 (:mod:`raysim.statistics.clinical.recalibration_benefit`). For a recalibrated model, it is measured on test rows.
@@ -25,24 +24,23 @@ from raysim.report.tables import made_of
 from raysim.statistics.clinical.recalibration_benefit import ENOUGH_ROWS, benefit, rarer_class, recommended
 
 PRINTED = 0.5e-4
-"""The smallest change of log loss that is visible in four decimals."""
+"""The smallest change of log loss that shows in four decimals."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Whether to recalibrate a model by empirical Bayes, and why."""
+    """Whether to recalibrate a model, and why."""
 
     worth: bool
-    """Whether recalibration is recommended: calibration differs demonstrably between hospitals, they have enough rows,
-    and log loss would fall."""
+    """Whether calibration differs demonstrably between hospitals, they have enough rows, and log loss would fall."""
     text: str
-    """The reason, with the estimated effect and cost, in one or two sentences."""
+    """The reason, with the estimated effect and cost."""
     log_loss: float
-    """The estimated change of log loss, the mean over seeds; negative if log loss falls, NaN without validation
-    rows."""
+    """The estimated change of log loss, the mean over seeds; NaN without validation rows."""
     labelled: float
-    """The number of validation rows at the median hospital, on which the model would be recalibrated. Without
-    validation rows: the number of labelled rows needed."""
+    """The number of validation rows at the median hospital; without validation rows, the number of labelled rows
+    needed.
+    """
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Effect:
 
     @property
     def harms(self) -> bool:
-        """Whether recalibration raises log loss by :data:`PRINTED` or more, the smallest change that is printed."""
+        """Whether recalibration raises log loss by :data:`PRINTED` or more."""
         return self.after - self.before >= PRINTED
 
     @property
@@ -73,8 +71,7 @@ class Effect:
 def with_recalibration(line: Line, results: Sequence[Result], key: Key, spread: float) -> Line:
     """Add to the card's calibration ``line`` how recalibration changed, or would change, the model's log loss.
 
-    ``key`` is the strategy and model. ``spread`` is the p-value of the hypothesis that calibration is equal at all
-    hospitals.
+    ``spread`` is the p-value of the hypothesis that calibration is equal at all hospitals.
     """
     done = effect(results, key)
     if done is not None:
@@ -92,7 +89,7 @@ def with_recalibration(line: Line, results: Sequence[Result], key: Key, spread: 
 
 
 def caution(results: Sequence[Result], key: Key) -> tuple[str, ...]:
-    """Return a clause for the headline if recalibration of the model ``key`` raised its log loss; otherwise nothing."""
+    """Return a clause for the headline if recalibration of the model ``key`` raised its log loss."""
     done = effect(results, key)
     return (done.text.rstrip("."),) if done is not None and done.harms else ()
 
@@ -161,7 +158,6 @@ def effect(results: Sequence[Result], key: Key) -> Effect | None:
 
 
 def _mean(figures: NDArray[np.float64], rows: int, column: int) -> float:
-    """Return the mean of one column of ``figures`` over hospitals, weighted by the column ``rows``."""
     known = figures[:, rows] > 0
     return float(np.average(figures[known, column], weights=figures[known, rows]))
 

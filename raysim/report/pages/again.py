@@ -29,16 +29,15 @@ LONGEST = 80
 """A hospital's name is cut to this many characters in a file name."""
 
 SHARED = "report-for-sharing.html"
-"""The name of the file with a page for sharing."""
+"""The file name of a page for sharing."""
 
 
 def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_sharing: bool = False) -> Path:
-    """Write the report of the run or comparison in ``folder`` again, or the page of one ``hospital``, and return the
-    file.
+    """Write the report of the run or comparison in ``folder`` again, or the page of one ``hospital``.
 
-    With ``for_sharing`` the page has pseudonyms and no small counts (:mod:`raysim.report.pages.sharing`), and is
-    written to a separate file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, and an output
-    file that cannot be written or would replace a result.
+    With ``for_sharing`` the page has pseudonyms and no small counts (:mod:`raysim.report.pages.sharing`). Returns the
+    file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, and an output file that cannot be
+    written or would replace a result.
     """
     path = folder / FILE
     if for_sharing and hospital is not None:
@@ -79,7 +78,7 @@ def instead_of(folder: Path) -> str:
 
 
 def _unusable(path: Path, folder: Path, tree: Any) -> str:
-    """Return the error message for a file that this version cannot read; it says what a user can do instead."""
+    """Return the error message for a file that this version cannot read."""
     content = tree if isinstance(tree, dict) else {}
     by = content.get("raysim")
     by = by if isinstance(by, str) and re.fullmatch(r"[\w.+-]{1,40}", by, re.ASCII) else "of an unknown version"
@@ -99,18 +98,17 @@ def _shared(tree: Any, folder: Path) -> Page:
 
 
 def _sheet(tree: Any) -> Sheet:
-    """Return the kind of page that a ``report.json`` describes, such as that of a run.
+    """Return the kind of page that a ``report.json`` describes.
 
-    Files of earlier versions name a template file, from which the kind is derived.
+    Files of earlier versions name a template file.
     """
     return tabs.sheet(tree["template"].removesuffix(".html.j2"))
 
 
 def _page(tree: Any, hospital: str | None, folder: Path, *, linked: bool) -> tuple[Page, str]:
-    """Return the page from the content of a ``report.json``, and its file name.
+    """Return the page of one ``hospital`` (None: the whole page) from a ``report.json``, and its file name.
 
-    The page is that of one ``hospital``, or of the whole run or comparison if this is None. ``linked``: whether it
-    links to the other pages, which are in the same folder.
+    ``linked``: whether it links to the other pages in the same folder.
     """
     if hospital is None:
         for card in tree["values"]["cards"]["hospitals"] if linked else ():
@@ -131,7 +129,7 @@ def _page(tree: Any, hospital: str | None, folder: Path, *, linked: bool) -> tup
 
 
 def _as_file(hospital: str) -> str:
-    """Convert a hospital's name to a part of a file name; a changed name gets a digest, which keeps names unique."""
+    """Convert a hospital's name to a part of a file name; a digest keeps changed names unique."""
     safe = re.sub(r"[^\w.-]+", "_", hospital, flags=re.ASCII)[:LONGEST]
     if safe == hospital:
         return safe

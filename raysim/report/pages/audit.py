@@ -20,12 +20,10 @@ from raysim.report.sections.section import Section, Sheet, included
 from raysim.report.svg import PANEL, Style
 
 FEATURES = 24
-"""The largest number of features in the figure of a reconstructed patient; the features farthest from their means are
-shown."""
+"""The largest number of features in the figure of a reconstructed patient."""
 
 HOSPITAL, PATIENT, READ = Style(9, "circle"), Style(9, "circle", "open"), Style(11, "circle")
-"""The marker styles of a hospital, of a patient's feature value, and of the value that an attack reconstructed from an
-update."""
+"""The markers of a hospital, of a patient's value, and of a reconstructed value."""
 
 
 SHEET = Sheet(
@@ -53,8 +51,7 @@ def audit_page(
 ) -> str:
     """Return the report of a privacy audit as HTML.
 
-    ``summary`` is the content of ``audit.json``. ``membership`` and ``inverted`` are the tables ``membership.csv`` and
-    ``inversion.csv``.
+    The arguments are the contents of ``audit.json``, ``membership.csv`` and ``inversion.csv``.
     """
     pictures = [] if inverted is None else [row_and_reading(inverted)]
     pictures.append(leaks_by_size(membership, summary))
@@ -70,7 +67,7 @@ def audit_page(
 
 
 def lead(summary: Mapping[str, Any]) -> list[str]:
-    """Return the headline, then sentences on the attacks, except those that the headline contains."""
+    """Return the headline, then further sentences on the attacks."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     sentences = [audited.headline(summary)]
     if inversion is not None and audited.read_out(inversion) not in sentences[0]:
@@ -100,9 +97,7 @@ def by_size(attack: str, figures: Mapping[str, Any]) -> str:
 
 
 def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.Figure:
-    """Plot the AUROC of membership inference at each hospital with its interval, by training rows; one panel per
-    attack.
-    """
+    """Plot the AUROC of membership inference at each hospital with its interval, by training rows."""
     attacks = [attack for attack in TITLES if attack in set(membership["attack"])]
     measured = membership[
         (membership["hospital"] != "(all)") & membership["auroc"].notna() & (membership["n_train"] > 0)
@@ -144,7 +139,7 @@ def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.F
 
 
 def row_and_reading(inverted: pd.DataFrame) -> svg.Figure:
-    """Plot a patient's feature values next to the values that an attack reconstructed from the hospital's update."""
+    """Plot a patient's feature values next to the values that an attack reconstructed."""
     features = inverted[inverted["feature"] != "(label)"]
     largest = features.reindex(features["patient"].abs().sort_values(ascending=False, kind="stable").index)[:FEATURES]
     at = np.arange(len(largest), dtype=float)

@@ -1,6 +1,6 @@
 """Format the data frames of :mod:`raysim.report.tables` as the tables of a page.
 
-This module chooses decimals and signs, and marks the best value of each column. Templates only do the layout.
+It chooses decimals and signs, and marks the best value of each column.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raysim.statistics.differences.paired import Limits
 
 @dataclass(frozen=True)
 class Cell:
-    """A table cell: a mean with its deviation and interval (if defined), and whether it is the best of its column."""
+    """A table cell: a mean with its deviation and interval, and whether it is the best of its column."""
 
     mean: str
     std: str
@@ -35,17 +35,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A table row: the name of a strategy and model, and its cells."""
+    """A table row: a name and its cells."""
 
     name: str
     cells: Sequence[Cell]
 
 
 def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool], ...]:
-    """Return the columns of the main table of metrics.
+    """Return the columns of the main table.
 
-    Each is a tuple: the metric's name, the heading, whether larger is better (None: neither direction), the number of
-    decimals, and whether numbers have signs.
+    Each has the metric, heading, whether larger is better (None: neither), decimals, and whether numbers have signs.
     """
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
@@ -68,7 +67,7 @@ def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool
 
 
 def body_rows(table: pd.DataFrame, names: Sequence[str]) -> list[Row]:
-    """Return the rows of the main table, one for each strategy and model; the best of each column is marked."""
+    """Return the rows of the main table, one for each strategy and model."""
     cells = []
     rated = ~tables.references(table)
     for figure, _, larger, digits, with_sign in columns(table):
@@ -94,7 +93,7 @@ def body_rows(table: pd.DataFrame, names: Sequence[str]) -> list[Row]:
 def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
     """Return the columns of the table of differences from the reference strategy: metric, heading and decimals.
 
-    The metrics are the mean, the worst decile and the absolute size bias; with few hospitals there is no size bias.
+    With few hospitals there is no size bias.
     """
     kind = reporting(table)
     compared = (kind.headline, "worst_decile", "size_bias_abs")
@@ -102,9 +101,9 @@ def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
 
 
 def difference_rows(table: pd.DataFrame, names: Sequence[str], differences: pd.DataFrame) -> list[Row]:
-    """Return the rows of the table of differences from the reference strategy (:func:`tables.differences`).
+    """Return the rows of the table of differences from the reference strategy.
 
-    The mean has no interval here: the page's forest plot has joint intervals, and ``comparison.csv`` has separate ones.
+    The mean has no interval here: the page's plot has joint intervals, and ``comparison.csv`` separate ones.
     """
     if differences.empty:
         return []
@@ -133,10 +132,7 @@ def difference_rows(table: pd.DataFrame, names: Sequence[str], differences: pd.D
 
 
 def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple[str, str, int]]:
-    """Return the columns of the table that compares measures of dispersion with chance: measure, heading and decimals.
-
-    A measure has a column if at least one model has it.
-    """
+    """Return the columns of the table that compares dispersion with chance: measure, heading and decimals."""
     kind, spread = reporting(table), {"gini": "Gini", "std": "Deviation over hospitals"}
     if tables.few(table):
         named = {"lowest": "Lowest hospital", "highest": "Highest hospital"} | spread
@@ -148,10 +144,10 @@ def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple
 
 
 def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
-    """Return the rows of the table that compares measures of dispersion over hospitals with chance.
+    """Return the rows of the table that compares dispersion over hospitals with chance.
 
-    A row says whether hospitals demonstrably differ. It then has each measure, with its range under chance alone, and
-    its excess over chance with an interval.
+    A row says whether hospitals demonstrably differ, and has each measure, its range under chance, and its excess over
+    chance.
     """
     rows = []
     for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):
@@ -174,21 +170,18 @@ def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, No
 
 
 def noise_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
-    """Return the headings of the table that compares measures of dispersion with chance."""
+    """Return the headings of the table that compares dispersion with chance."""
     return ["Do hospitals differ?", *(heading for _, heading, _ in noise_columns(table, noise))]
 
 
 def fairness_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
-    """Return the headings of the fairness table: the slope on hospital size, and the gap of each patient attribute.
-
-    With few hospitals or numeric labels there is no slope.
-    """
+    """Return the headings of the fairness table: slope on hospital size, and gap of each patient attribute."""
     slope = [f"{reporting(table).title} by size"] if _with_slope(table) else []
     return [*slope, *(f"Within hospitals, by {attribute}" for attribute in _attributes(noise))]
 
 
 def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
-    """Return the rows of the fairness table. Gaps between patient groups are only given for a strategy's main model."""
+    """Return the rows of the fairness table; only a main model has gaps between patient groups."""
     attributes, kind = _attributes(noise), reporting(table)
     digits = 3 if kind.larger else kind.decimals(table[kind.headline]) + 1
     rows = []

@@ -1,4 +1,4 @@
-"""The content of the pages of a comparison, a run and a hospital; each is one file with its styles and figures."""
+"""The content of the pages of a comparison, a run and a hospital."""
 
 from __future__ import annotations
 
@@ -50,17 +50,13 @@ def comparison_page(
 ) -> Page:
     """Build the report page of a comparison.
 
-    - ``per_seed`` and ``hospitals``: the metrics of all models and of each hospital, as in
-      :mod:`raysim.report.tables`. Without ``hospitals``, strategies are not compared.
+    - ``per_seed`` and ``hospitals``: as in :mod:`raysim.report.tables`. Without ``hospitals``, strategies are not
+      compared.
     - ``rounds``: one row for each strategy, seed and evaluated round.
-    - ``differences`` (from :func:`tables.differences`), ``evidence`` (paired differences) and ``card`` (the decision
-      card) are computed if they are omitted.
+    - ``differences``, ``evidence`` (paired differences) and ``card`` (the decision card) are computed if omitted.
     - ``before``: sentences that precede the reasons for the recommendation.
     - ``results``: the runs; without them the page has nothing on single hospitals.
-    - ``first``: the first figures of the page.
-    - ``supplement``: further figures, tables and links of the page.
-    - ``noise``: how differences between hospitals compare with chance, for the first seed, from
-      :func:`raysim.report.judgement.noise.noise`.
+    - ``noise``: differences between hospitals compared with chance, from :func:`raysim.report.judgement.noise.noise`.
     - ``part``: the evaluated part of the rows, such as ``test``.
     """
     nobody = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
@@ -112,7 +108,7 @@ def comparison_page(
 
 
 def _distinct(evidence: Evidence | None, titles: Mapping[Key, str]) -> dict[Key, str]:
-    """Return the display names of models, with only one model from each group of equal models."""
+    """Return the display names of models, one from each group of equal models."""
     if evidence is None:
         return dict(titles)
     keys = {entry.key for entry in (*evidence.entries, *evidence.references)}
@@ -124,7 +120,7 @@ def _many(material: Material) -> list[str]:
 
 
 def _page(name: str, material: Material, *, title: str, provenance: Provenance, card: Card, **further: Any) -> Page:
-    """Build a page from the values of its sections, and values such as title and decision card that sections share."""
+    """Build a page from the values of its sections and from values that sections share."""
     kind = reporting(material.table)
     return Page(
         tabs.sheet(name),
@@ -143,10 +139,6 @@ def _page(name: str, material: Material, *, title: str, provenance: Provenance, 
 
 
 def _framed(card: Card) -> dict[str, Any]:
-    """Return the decision card as values for the top of the page.
-
-    They are ``what``, ``headline``, and ``lines`` with fact, state, text and remedy.
-    """
     lines = [
         {"fact": line.fact, "state": line.state, "text": minus(line.text), "remedy": minus(line.remedy)}
         for line in card.lines
@@ -172,9 +164,7 @@ def run_page(
     """Build the report page of one run.
 
     - ``per_model``: one row per model, with the columns of ``per_seed`` (:mod:`raysim.report.tables`).
-    - ``card``: the run's decision card.
     - ``result``: the run; without it the page has nothing on single hospitals.
-    - ``supplement``: further figures, tables and links of the page.
     - ``training``: a sentence on convergence.
     - ``sizes``: sentences on how each model's performance depends on hospital size.
     - ``noise``: differences between hospitals compared with chance, from :func:`raysim.report.judgement.noise.noise`.

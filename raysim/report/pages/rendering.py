@@ -1,6 +1,6 @@
-"""Pages as sheets with values: written as HTML, or as JSON from which the same page can be written again.
+"""Pages as HTML, or as JSON from which the same page can be written again.
 
-The template engine escapes texts that come from data or configuration (hospital names, strategy names, notes).
+Texts from data or configuration, such as hospital names, are escaped.
 """
 
 from __future__ import annotations
@@ -25,41 +25,38 @@ from raysim.report.sections.section import Sheet
 from raysim.report.terms import explained
 
 SCRIPTS = ("page.js", "trials.js", "figures.js")
-"""The names of the templates that are scripts of pages, not HTML."""
+"""The templates that are scripts of pages, not HTML."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where the numbers on a page come from: data, configuration and versions, printed at the top of the page."""
+    """Where the numbers on a page come from: data, configuration and versions."""
 
     data: str
     """The name of the data source."""
     fingerprint: str
-    """A digest of the data, by which one recognises the same data."""
+    """A digest of the data."""
     hospitals: int
     rows: Mapping[str, int]
     """The number of rows of each part of the data, such as ``{"train": 31000}``."""
     seeds: Sequence[int]
     versions: Mapping[str, str]
-    """The version of each package, by its name."""
     config: str
-    """The complete configuration as text."""
     command: str
     """The command line that reproduces the results on the page."""
     notes: Sequence[str] = field(default_factory=tuple)
-    """Notes that the data source made about the data while it read them."""
+    """Notes of the data source on the data."""
     of_seed: int | None = None
-    """The seed whose split the fingerprint, the numbers of rows and the notes describe; None if all seeds have the same
-    data."""
+    """The seed whose data are described; None if all seeds have the same data."""
     date: str = ""
-    """The date of the page; empty if it is not printed."""
+    """The date of the page; may be empty."""
     origin: str = ""
-    """A phrase on whether the data are synthetic; empty if this is not known."""
+    """A phrase on whether the data are synthetic; may be empty."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its layout (``sheet``) and its ``values``, which can be written as JSON."""
+    """A page: its layout (``sheet``) and ``values``, which can be written as JSON."""
 
     sheet: Sheet
     values: Mapping[str, Any]
@@ -80,31 +77,30 @@ class Page:
         return Markup(_markup(text).render(**self.values))
 
     def figures(self) -> list[svg.Figure]:
-        """Return the figures of the page that consist of charts; figures that are only tables are left out."""
+        """Return the figures of the page that consist of charts."""
         candidates = [each for value in self.values.values() if isinstance(value, list) for each in value]
         return [each for each in candidates if isinstance(each, svg.Figure) and each.charts]
 
     def json(self) -> str:
-        """Return the content of ``report.json``, from which this page or a hospital's page can be written again."""
+        """Return the content of ``report.json``."""
         tree = {"raysim": __version__, "template": self.sheet.name, "values": self.values}
         return json.dumps(tree, default=_plain) + "\n"
 
 
 @functools.cache
 def _markup(text: str) -> Template:
-    """Compile the template of a section or a page."""
     return _sections().from_string('{% import "parts.html.j2" as parts %}\n' + text)
 
 
 @functools.cache
 def _sections() -> Environment:
-    """Return the environment that the templates of all sections share; macros that they import are compiled once."""
+    """Return the template environment of all sections, which compiles shared macros once."""
     return _environment().overlay(keep_trailing_newline=True)
 
 
 @functools.cache
 def _environment() -> Environment:
-    """Return the template environment of all pages, which caches compiled templates."""
+    """Return the template environment of all pages."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
         autoescape=True,
@@ -120,7 +116,7 @@ def _environment() -> Environment:
 
 
 def _in_css(text: str) -> str:
-    r"""Escape a text for a quoted string in a style sheet. Everything but letters, digits and blanks is escaped.
+    r"""Escape all but letters, digits and blanks for a quoted string in a style sheet.
 
     >>> _in_css('a "b"</style>')
     'a \\22 b\\22 \\3c \\2f style\\3e '
@@ -129,10 +125,7 @@ def _in_css(text: str) -> str:
 
 
 def _policy(environment: Environment) -> str:
-    """Return the content security policy, with which pages run only raysim's own scripts and load nothing.
-
-    A script within a text or drawing does not run.
-    """
+    """Return the content security policy: pages run only raysim's own scripts and load nothing."""
     scripts = (environment.get_template(name).render() for name in SCRIPTS)
     digests = (hashlib.sha256(f"\n{script}".encode()).digest() for script in scripts)
     allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
@@ -140,9 +133,7 @@ def _policy(environment: Environment) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value that JSON does not support; ``json.dumps`` then converts the members of the result in the same
-    way.
-    """
+    """Convert a value that JSON does not support."""
     if isinstance(value, svg.Figure):
         return value.tree()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

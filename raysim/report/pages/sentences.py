@@ -21,10 +21,9 @@ NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst 
 
 
 def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part: str = "test") -> str:
-    """Return a sentence on the hospitals whose main metric (AUROC or MAE) is undefined under some seed; empty if there
-    are none.
+    """Return a sentence on the hospitals whose main metric is undefined under some seed; may be empty.
 
-    ``part`` names the evaluated rows, such as ``test``.
+    ``part`` names the evaluated rows.
     """
     kind = reporting(table)
     reason = kind.undefined.replace("test rows", f"{part} rows")
@@ -55,10 +54,9 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
 
 
 def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str, Any]:
-    """Return a table of the tenth of hospitals with the worst main metric under the last listed model, worst first.
+    """Return a table of the worst tenth of hospitals under the last model, worst first; empty without ``hospitals``.
 
-    With a single seed, metrics have intervals over patients if ``hospitals`` has these. The result is empty without
-    ``hospitals``.
+    With a single seed, metrics have intervals over patients if ``hospitals`` has these.
     """
     if hospitals is None or hospitals.empty:
         return {}
@@ -93,10 +91,7 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
 
 
 def _limits(hospitals: pd.DataFrame, model: str, figure: str, named: pd.Series) -> dict[str, tuple[float, float]]:
-    """Return the interval over patients of a metric (``figure``) at each hospital in ``named``.
-
-    The result is empty if there are several seeds, or if ``hospitals`` has no intervals.
-    """
+    """Return the interval over patients of a metric at each hospital in ``named``; empty with several seeds."""
     low, high = f"{figure}_low", f"{figure}_high"
     if not {low, high} <= set(hospitals) or ("seed" in hospitals and hospitals["seed"].nunique() > 1):
         return {}
@@ -111,11 +106,10 @@ def run_lead(
     sizes: Mapping[str, str] | None = None,
     hospitals: pd.DataFrame | None = None,
 ) -> list[str]:
-    """Describe the results of a run: a paragraph for each of its models, and one on intervals if there are any.
+    """Describe the results of a run, in a paragraph for each of its models.
 
     ``table`` has one row of metrics per model, in the order of ``models``. ``sizes`` has a sentence on each model's
-    dependence on hospital size, if any. ``hospitals`` has the metrics of hospitals with intervals over patients;
-    without it, paragraphs have no intervals.
+    dependence on hospital size. Without ``hospitals``, there are no intervals.
     """
     parts, kind, any_limits = [], reporting(table), False
     digits = kind.decimals(table[kind.headline])
@@ -144,10 +138,7 @@ def run_lead(
 
 
 def _of_mean(hospitals: pd.DataFrame | None, model: str, kind: TaskKind) -> Limits:
-    """Return the interval of a model's mean main metric over hospitals, from intervals of the hospitals' metrics.
-
-    The limits are NaN if there are no such intervals, or several seeds.
-    """
+    """Return the interval of a model's mean main metric over hospitals; NaN if there is none, or with several seeds."""
     low, high = f"{kind.headline}_low", f"{kind.headline}_high"
     if hospitals is None or not {low, high} <= set(hospitals):
         return Limits(float("nan"), float("nan"))

@@ -1,8 +1,8 @@
 """A page for sharing: hospitals have pseudonyms, and no count of patients below five can be read or inferred.
 
-- The page contains only the values that this module names; all other values of the original page are left out.
+- The page contains only the values that this module names.
 - A hospital's counts of rows or events become ranges. If the total of all hospitals reveals more about a count below
-  five than its range does, the counts of that kind are left out for all hospitals.
+  five than its range does, counts of this kind are left out for all hospitals.
 - A hospital's metrics remain if at least five of its patients had the event and at least five did not, in every seed.
 """
 
@@ -28,7 +28,7 @@ WITHHELD = "withheld"
 FIGURES = frozenset(
     ("forest", "curve", "trade-offs", "by-round", "alike", "costs", "by-bytes", "training-loss", "virtual-time")
 )
-"""The names of the figures that may be shared: they show no single hospital, and no count of patients."""
+"""The figures that may be shared: they show no single hospital, and no count of patients."""
 
 SHARED_VALUES = (
     "title",
@@ -51,22 +51,20 @@ SHARED_VALUES = (
     "gains",
     "gains_by_size",
 )
-"""The names of the values that a page for sharing keeps. Hospitals' names and small counts in their sentences are
-replaced."""
+"""The values that a page for sharing keeps, with hospitals' names and small counts replaced."""
 
 PLOTS = ("first", "forest", "accuracy_figures", "equity", "costs", "method")
-"""The names of the values that are lists of figures. A page for sharing keeps only the figures in :data:`FIGURES`, and
-of these only figures that are not collapsed."""
+"""The values that are lists of figures. Only figures that are in :data:`FIGURES` and not collapsed are kept."""
 
 NAMING = frozenset(("harm", "calibration"))
-"""The findings on the decision card whose lines name hospitals."""
+"""The findings whose lines on the decision card name hospitals."""
 
 UNITS = r"(?:rows?|events?|non-events?|patients?|stays?(?! as\b)|deaths?|admissions?)"
 SMALL = re.compile(rf"(?<![\w.,])([0-{LEAST - 1}](?:\.\d+)?)( (?:\w+ )?{UNITS}\b)")
 """Matches a number below :data:`LEAST` before a word such as ``patients``, ``rows`` or ``deaths``."""
 
 MARK = re.compile(r'<(path|circle|rect)\b[^>]*\bdata-h="(-?\d+)"[^>]*></\1>')
-"""Matches a hospital's marker in an SVG figure: an element with the hospital's number as ``data-h``."""
+"""Matches a hospital's marker in an SVG figure."""
 
 
 def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,9 +102,7 @@ def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pseudonyms(names: Sequence[str]) -> list[str]:
-    """Return as many pseudonyms as there are ``names``. No pseudonym contains one of ``names``, except names that are
-    numbers.
-    """
+    """Return a pseudonym for each of ``names``; none contains one of ``names``, except names that are numbers."""
     digits = len(str(len(names)))
     for prefix in ("Site", "Clinic", "Place", "Unit"):
         chosen = [f"{prefix} {k + 1:0{digits}d}" for k in range(len(names))]
@@ -132,7 +128,7 @@ def band(low: float, high: float) -> tuple[int, int]:
 def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
     """Whether the total of all hospitals reveals more about a count below :data:`LEAST` than its range does.
 
-    ``counts`` has each hospital's lowest and highest count over seeds; :func:`band` gives the ranges.
+    ``counts`` has each hospital's lowest and highest count over seeds.
     """
     bands = [band(low, high) for low, high in counts]
     least, most = sum(low for low, _ in counts), sum(high for _, high in counts)
@@ -141,10 +137,7 @@ def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
 
 
 def small(hospital: Mapping[str, Any]) -> bool:
-    """Whether a hospital has, under any seed, fewer than :data:`LEAST` patients with the event or without it.
-
-    It is also True if these numbers are unknown.
-    """
+    """Whether a hospital may have, under any seed, fewer than :data:`LEAST` patients with or without the event."""
     counts: Mapping[str, Sequence[float]] = hospital["counts"]
     for heading, (low, high) in counts.items():
         if heading.startswith("Events"):
@@ -166,10 +159,9 @@ def _hidden(hospitals: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) -> dict[str, Any]:
-    """Return what the page says about a hospital under the pseudonym ``name``, with ranges instead of counts.
+    """Return the texts on a hospital under the pseudonym ``name``, with ranges instead of counts.
 
-    Counts of the kinds ``hidden`` are withheld. Metrics are included only if the hospital has enough patients with and
-    without the event.
+    Counts of the kinds ``hidden`` are withheld, and so are metrics if too few patients have or lack the event.
     """
     facts = []
     for kind, (low, high) in hospital["counts"].items():
@@ -187,7 +179,7 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
 def _card(card: Mapping[str, Any], pseudonym_of: Mapping[str, str]) -> dict[str, Any]:
     """Return the decision card under pseudonyms, without lists of hospitals.
 
-    Lists are removed because a hospital's name that is a number could not be recognised in them.
+    A hospital's name that is a number could not be recognised in lists.
     """
     lines = []
     for line in card["lines"]:
@@ -207,7 +199,7 @@ def _without_lists(text: str, names: Iterable[str]) -> str:
 
 
 def _provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the configuration and notes, which may name hospitals or data locations, and small numbers of rows."""
+    """Remove configuration and notes, which may name hospitals or data locations, and small numbers of rows."""
     rows = {part: count for part, count in provenance["rows"].items() if count >= LEAST}
     return {**provenance, "config": WITHHELD, "notes": [], "rows": rows}
 
@@ -217,7 +209,7 @@ def _figures(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _marked(figure: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, Any]:
-    """Renumber the hospitals in a drawing, and remove the dots and lines of hospitals that ``numbers`` lacks."""
+    """Renumber the hospitals in a drawing, and remove those that ``numbers`` lacks."""
 
     def renumbered(match: re.Match[str]) -> str:
         number = numbers.get(int(match[2]))
@@ -227,8 +219,7 @@ def _marked(figure: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, 
 
 
 def _kinds(sent: str) -> str:
-    """Return the kinds of data that hospitals sent, without numbers of bytes, because these grow with the number of
-    rows.
+    """Return the kinds of data that hospitals sent, without numbers of bytes, which grow with numbers of rows.
 
     >>> _kinds("size 4 bytes; class counts 8 to 16 bytes; rows 5.0 kB to 2.0 MB")
     'size; class counts; rows'
@@ -249,7 +240,7 @@ def _clean(value: Any, pseudonym_of: Mapping[str, str]) -> Any:
 def _sentence(text: str, pseudonym_of: Mapping[str, str]) -> str:
     """Replace names by pseudonyms, and remove numbers of patients below :data:`LEAST`.
 
-    A name that is a number cannot be distinguished from other numbers, so parentheses that contain one are removed.
+    Parentheses that contain a name that is a number are removed.
     """
     text = _without_lists(text, [name for name in pseudonym_of if name.isdigit()])
     words = sorted((name for name in pseudonym_of if name and not name.isdigit()), key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""The pages of runs, comparisons and hospitals. A section is one module, and one line here."""
+"""The pages of runs, comparisons and hospitals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECTIONS: tuple[Section, ...] = (
     costs.SECTION,
     method.SECTION,
 )
-"""The sections of the pages of runs and comparisons, in the order of their tabs."""
+"""The sections of runs and comparisons, in the order of their tabs."""
 
 DATED = """\
 {% if provenance.origin %} · data {{ provenance.origin }}{% endif %}{% if provenance.date %} · {{ provenance.date }}\
@@ -43,7 +43,5 @@ def sheet(name: str) -> Sheet:
 
 
 def contents(page: str, material: Material) -> Values:
-    """Return the values of all sections of a kind of page, by name; ``page`` is ``comparison``, ``run`` or
-    ``hospital``.
-    """
+    """Return the values of all sections by name; ``page`` is ``comparison``, ``run`` or ``hospital``."""
     return {name: value for each in SECTIONS if each.on(page) for name, value in each.values(material).items()}

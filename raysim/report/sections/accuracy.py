@@ -23,18 +23,13 @@ COLUMNS = (
     *(("accuracy", "Accuracy", True), ("ad", "AD", False), ("sdad", "SDAD", False)),
     *((each.name, capitalised(each.unit.partition(",")[0]), each.larger) for each in SCORES if each.name in ADDED),
 )
-"""The columns of the accuracy table: metric, heading, and whether larger values are better (None: neither).
-
-Metrics that other packages register come last.
-"""
+"""The columns of the accuracy table: metric, heading, and whether larger is better (None: neither)."""
 
 
 def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
-    """Return the rows of the accuracy table: means and standard deviations over seeds, with the best of each column
-    marked.
+    """Return the rows of the accuracy table: means and standard deviations over seeds; empty without accuracy.
 
-    ``per_seed`` has one row for each strategy, model and seed. ``names`` are the names of strategies and models in the
-    order in which they first appear. There are no rows if accuracy is not measured.
+    ``names`` are the display names of models, in the order in which they first appear in ``per_seed``.
     """
     if not {figure for figure, *_ in COLUMNS} <= set(per_seed):
         return []
@@ -64,8 +59,7 @@ def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
 def local_accuracy(hospitals: pd.DataFrame) -> pd.DataFrame:
     """Return each hospital's accuracy under each model, averaged over seeds, for hospitals with test rows.
 
-    The columns are ``strategy, model, hospital, accuracy``; ``hospitals`` has the same columns, ``n_test``, and
-    optionally ``seed``. There are no rows if accuracy was not measured.
+    The columns are ``strategy, model, hospital, accuracy``. There are no rows if accuracy was not measured.
     """
     if "accuracy" not in hospitals:
         return pd.DataFrame(columns=[*KEYS, "hospital", "accuracy"])
@@ -74,7 +68,7 @@ def local_accuracy(hospitals: pd.DataFrame) -> pd.DataFrame:
 
 
 def values(material: Material) -> Values:
-    """Return the section's tables and figures. A group of equal final models is represented by one of them."""
+    """Return the section's tables and figures, with one of each group of equal final models."""
     table, names, part = material.table, list(material.distinct.values()), material.part
     made = {"columns": [heading for _, heading, *_ in columns(table)], "body": body_rows(table, names)}
     if not material.compared:
@@ -100,9 +94,6 @@ def values(material: Material) -> Values:
 
 
 def _plots(material: Material, first: Sequence[Key]) -> list[svg.Figure]:
-    """Return plots of metrics by round, and of hospitals' metrics by their size, in which the models ``first`` come
-    first.
-    """
     names, looks = material.distinct, material.looks
     hospitals = material.hospitals if material.one_by_one else None
     rounds = None if material.rounds is None else _rows_of(material.rounds, names)
@@ -113,7 +104,6 @@ def _plots(material: Material, first: Sequence[Key]) -> list[svg.Figure]:
 
 
 def _local(material: Material) -> list[svg.Figure]:
-    """Plot each hospital's difference in accuracy from the reference strategy; the figure is collapsed."""
     hospitals, against = material.hospitals, material.against
     if hospitals is None or against is None or "accuracy" not in hospitals:
         return []
@@ -123,7 +113,6 @@ def _local(material: Material) -> list[svg.Figure]:
 
 
 def _rows_of(frame: pd.DataFrame, keys: figures.Names) -> pd.DataFrame:
-    """Return the rows of the models ``keys``, or of their strategies if the table has no column ``model``."""
     if "model" not in frame:
         return frame[frame["strategy"].isin({label for label, _ in keys})].reset_index(drop=True)
     inside = [(str(a), str(b)) in keys for a, b in frame[KEYS].to_numpy()]

@@ -15,7 +15,7 @@ from raysim.engine.job import Outcome, Result
 
 
 def sentence(figures: AttackFigures, title: str) -> str:
-    """Describe an attack and its effect on honest hospitals in a sentence; ``title`` names the metric."""
+    """Describe an attack and its effect on honest hospitals; ``title`` names the metric."""
     headline = next(iter(figures.honest))
     text = f"attack: {_attack(figures)}; honest hospitals: mean {title} {_number(figures.honest[headline])}"
     if math.isfinite(figures.change[headline]):
@@ -41,10 +41,7 @@ def of_run(result: Result) -> str:
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """Describe the effect of simulated attacks, in one sentence for each attacked strategy.
-
-    Values are means over seeds; with at least three seeds they have intervals.
-    """
+    """Describe the effect of simulated attacks, in one sentence for each attacked strategy."""
     lines = []
     for label in dict.fromkeys(result.label for result in results):
         of_label = [result for result in results if result.label == label]
@@ -68,7 +65,6 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def _over_seeds(values: Sequence[float]) -> str:
-    """Format the mean of values of several seeds, with its interval if at least three values are defined."""
     defined = np.array([value for value in values if math.isfinite(value)])
     mean = float(defined.mean())
     if len(defined) < 3:
@@ -78,7 +74,7 @@ def _over_seeds(values: Sequence[float]) -> str:
 
 
 def _facts(outcome: Outcome) -> str:
-    """Describe how a robust aggregation rule treated Byzantine updates; empty if the rule reports nothing."""
+    """Describe how a robust aggregation rule treated Byzantine updates; may be empty."""
     words = {
         "rejecting_precision": "Byzantine share of the rejected updates",
         "rejecting_recall": "rejected share of the Byzantine updates",
@@ -91,7 +87,6 @@ def _facts(outcome: Outcome) -> str:
 
 
 KNOWLEDGE = {"own": "local data alone", "colluders": "each other's updates", "all": "the updates of all"}
-"""Phrases for the kinds of knowledge that Byzantine hospitals may have."""
 
 
 def _attack(figures: AttackFigures) -> str:

@@ -23,9 +23,9 @@ def setting(title: str, *, facts: bool = True) -> Section:
 def plain(
     name: str, kind: str, sections: Sequence[Section], pictures: str = "Pictures", last: str = "What was run"
 ) -> Sheet:
-    """Build the layout of a page: the conclusions, then ``sections``, then plots, then the settings of the command.
+    """Build the layout of a page: conclusions, ``sections``, plots, and settings of the command.
 
-    The plots have the heading ``pictures``, and the settings the heading ``last``.
+    ``pictures`` and ``last`` are the headings of plots and settings.
     """
     whole = (ANSWER, *sections, replace(PICTURES, title=pictures), setting(last))
     return Sheet(name, kind, whole, scripts=("figures.js",))

@@ -16,13 +16,12 @@ from raysim.report.sections.section import Material, Section, Values
 from raysim.report.tables import KEYS
 
 COSTS = {"bytes_down": "Download, all rounds", "bytes_up": "Upload, all rounds", "setup": "Set-up, both ways"}
-"""For each column with numbers of bytes, the title of its bar chart."""
 
 MEGABYTE = 1e6
 
 
 def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot the bytes of each strategy (means over seeds) as bars: one panel each for download, upload and set-up."""
+    """Plot the bytes of each strategy (means over seeds) as bars, by download, upload and set-up."""
     if not {"bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up"} <= set(frame):
         return []
     means = frame.assign(setup=frame["bytes_setup_down"] + frame["bytes_setup_up"]).drop_duplicates(
@@ -60,9 +59,8 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
 
 
 def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """Return the megabytes exchanged so far and the main metric (AUROC or MAE) after each evaluated round.
-
-    There is one row for each strategy, model, seed and evaluated round.
+    """Return the megabytes exchanged so far and the main metric (AUROC or MAE) by strategy, model, seed and evaluated
+    round.
     """
     rows = []
     for result in results:
@@ -84,10 +82,7 @@ def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot the main metric (AUROC or MAE) by the bytes exchanged so far.
-
-    The result is empty if no model was evaluated in two or more rounds with traffic.
-    """
+    """Plot the main metric by the bytes exchanged so far; empty without two evaluated rounds with traffic."""
     table = bytes_by_round(results)
     if table.empty:
         return []

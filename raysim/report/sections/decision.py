@@ -1,4 +1,4 @@
-"""The section on the decision: the card in full, the reasons, and the evidence behind them."""
+"""The section on the decision: the decision card in full, the reasons, and their evidence."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from raysim.report.sections.section import Material, Section, Values, included
 
 
 def values(material: Material) -> Values:
-    """Return the forest plot of differences, the reasons for the recommendation, and sentences on the evaluated
-    hospitals.
-    """
+    """Return the plot of differences, the reasons for the recommendation, and sentences on the evaluated hospitals."""
     hospitals, part = material.hospitals, material.part
     plots, evidence, events = [], [], []
     if material.evidence is not None and material.differences is not None:

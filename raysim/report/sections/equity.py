@@ -27,8 +27,8 @@ from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, sm
 def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> str:
     """Return a sentence on whether the gain of the model ``key`` over training alone is larger at small hospitals.
 
-    ``by_itself`` is the model of training alone. The sentence is empty if no model was trained alone, if the label does
-    not have two classes, or if sizes are not public.
+    ``by_itself`` is the model of training alone. The sentence is empty without such a model, without two classes, or if
+    sizes are not public.
     """
     alone = {result.seed: result for result in results if by_itself and result.label == by_itself[0]}
     ours = {result.seed: result for result in results if result.label == key[0] and result.seed in alone}
@@ -54,9 +54,9 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
 
 
 def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """Estimate how hospitals' gains from one model over another depend on the logarithm of their ``sizes``.
+    """Estimate the slope of hospitals' gains from one model over another on the logarithm of their ``sizes``.
 
-    Gains are averaged over seeds. ``pairs`` has, for each seed, what hospitals sent about the two models.
+    ``pairs`` has, for each seed, what hospitals sent about the two models.
     """
     seeds = [one_seed(model, against) for model, against in pairs]
     gains = np.mean([seed.difference for seed in seeds], axis=0)
@@ -77,12 +77,11 @@ def _sent(result: Result, model: str) -> Sent | None:
 
 
 MOST = 8
-"""If there are more models than this, the figure that compares models with chance only has the most important; the
-table has all."""
+"""The largest number of models in the figure; with more, only the most important are shown."""
 
 
 def values(material: Material) -> Values:
-    """Return the section's figures and tables. A group of equal final models is represented by one of them."""
+    """Return the section's figures and tables, with one of each group of equal final models."""
     table, noise, distinct = material.table, material.noise, material.distinct
     names = list(distinct.values())
     clusters = hospital_clusters.clusters(material.results, material.titles)
@@ -102,10 +101,9 @@ def values(material: Material) -> Values:
 
 
 def _few(material: Material) -> Names:
-    """Return the models to plot, with their names: all models, or only the most important if there are more than
-    :data:`MOST`.
+    """Return the models to plot: all, or only the most important if there are more than :data:`MOST`.
 
-    The most important are the recommended model, the reference strategy's model, and references such as training alone.
+    The most important are the recommended model, the reference strategy's model, and references.
     """
     references = {result.label for result in material.results if result.is_reference}
     chosen = (material.best, material.against)
@@ -126,11 +124,10 @@ MOST_PANELS = 2
 
 
 def served_alike(table: pd.DataFrame, names: Names, looks: Looks, noise: Mapping[Key, Noise]) -> list[svg.Figure]:
-    """Plot the first :data:`MOST_PANELS` measures of dispersion over hospitals, compared with chance.
+    """Plot measures of dispersion over hospitals, compared with chance; empty without ``noise``.
 
-    There is one panel for each measure, with one row for each model. A dot is the measured value. A band contains the
-    value in 95 % of simulated federations whose hospitals have equal true performance. ``table`` is from
-    :func:`raysim.report.tables.comparison`; the result is empty without ``noise``.
+    A band contains the value in 95 % of simulated federations whose hospitals have equal true performance. ``table`` is
+    from :func:`raysim.report.tables.comparison`.
     """
     keys = [key for key in names if key in noise and noise[key].floor.figures]
     charts = []

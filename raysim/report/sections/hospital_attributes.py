@@ -1,4 +1,4 @@
-"""Performance by the kind of hospital: the mean figure by region, teaching status or size."""
+"""Performance by the kind of hospital: the mean metric by region, teaching status or size."""
 
 from __future__ import annotations
 
@@ -21,20 +21,18 @@ from raysim.statistics.differences.paired import Limits
 FILE = "attributes.csv"
 
 MOST = 12
-"""Hospital attributes with more values than this are left out, because each value has few hospitals."""
+"""Hospital attributes with more values than this are left out."""
 
 ROW = 20.0
-"""The height of each row of the chart, in units of its ``viewBox``."""
 
 
 def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.DataFrame:
-    """Return each model's mean main metric (AUROC or MAE) over the hospitals that share a value of an attribute.
+    """Return each model's mean main metric (AUROC or MAE) by the value of each hospital attribute.
 
-    Columns are ``strategy, model, attribute, value, hospitals``, the metric, ``low`` and ``high``. There is one row for
-    each model and value of a hospital attribute. Attributes with only one value, or with more than :data:`MOST` values,
-    are left out. The mean is over seeds, and over the ``hospitals`` with a defined metric, weighted by test rows.
-    ``low`` and ``high`` are the 95 % interval for hospitals of the same kind, NaN for one hospital. The arguments
-    ``hospitals`` and ``sent`` are as in :meth:`raysim.report.panel.Panel.of`.
+    Columns are ``strategy, model, attribute, value, hospitals``, the metric, ``low`` and ``high``. The mean is over
+    seeds, and over the ``hospitals`` with a defined metric, weighted by test rows. ``low`` and ``high`` are the 95 %
+    interval for hospitals of the same kind, NaN for one hospital. The arguments are as in
+    :meth:`raysim.report.panel.Panel.of`.
     """
     panel = Panel.of(hospitals, sent)
     place = {name: h for h, name in enumerate(federation.hospitals)}
@@ -54,9 +52,7 @@ def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.Dat
 
 
 def plots(means: pd.DataFrame, models: Sequence[Key], names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot the mean metrics of ``models`` by hospital attribute, one panel for each attribute; ``means`` are from
-    :func:`table`.
-    """
+    """Plot the mean metrics of ``models`` by hospital attribute; ``means`` are from :func:`table`."""
     keys = [(str(a), str(b)) for a, b in means[KEYS].to_numpy()]
     means = means[[key in models for key in keys]]
     if means.empty:
@@ -85,7 +81,7 @@ def plots(means: pd.DataFrame, models: Sequence[Key], names: Names, looks: Looks
 
 
 def _place(value: object) -> tuple[float, bool, str]:
-    """Return a key that sorts values by their first number; values without a number come last, in alphabetical order.
+    """Return a key that sorts values by their first number, and values without a number last.
 
     >>> sorted(["100 - 249", ">= 500", "<100", "250 - 499", "unknown"], key=_place)
     ['<100', '100 - 249', '250 - 499', '>= 500', 'unknown']
@@ -98,7 +94,6 @@ def _place(value: object) -> tuple[float, bool, str]:
 def _panel(
     attribute: str, group: pd.DataFrame, limits: Mapping[object, Limits], x: svg.Axis, names: Names, looks: Looks
 ) -> svg.Chart:
-    """Draw the panel of one attribute: a block of rows for each of its values, with one row per model."""
     headline = reporting(group).headline
     group = group.sort_values("value", kind="stable", key=lambda values: values.map(_place))
     rows = list(group.to_dict("records"))

@@ -1,4 +1,4 @@
-"""Clusters of hospitals: the attributes of their hospitals, and the means of their signatures."""
+"""Clusters of hospitals: their attributes, and the means of their signatures (statistics of training rows)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ LEVELS = 8
 """Hospital attributes with more values than this are left out."""
 
 FEATURES = 6
-"""The largest number of features whose means are shown. The features in which clusters differ most are chosen."""
+"""The largest number of features whose means are shown."""
 
 ClusterMeans = tuple[list[str], NDArray[np.float64], list[list[str]]]
-"""The names of ``R`` quantities, the standardised difference of each cluster's mean from the mean of all hospitals
-(``[R, K]`` for ``K`` clusters), and the texts of a table's cells in the same order."""
+"""The names of ``R`` quantities, the standardised difference of each of ``K`` clusters' means from the mean of all
+hospitals (``[R, K]``), and texts for a table.
+"""
 
 
 def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
-    """Plot heat maps of the clusters of each strategy that clusters hospitals, for the first seed.
+    """Plot heat maps of hospital clusters by strategy, for the first seed.
 
-    One heat map shows the attributes of each cluster's hospitals. If hospitals sent signatures (statistics of their
-    training rows), another shows their means over each cluster.
+    They show the attributes of each cluster's hospitals and, if hospitals sent signatures, their means.
     """
     charts: list[svg.Chart] = []
     answers: NDArray[np.float64] | None = None
@@ -117,10 +117,9 @@ def _alike(results: Sequence[Result]) -> list[list[Result]]:
 def _shares(
     federation: Federation, rows: NDArray[np.int64], clusters: NDArray[np.int64]
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """Return how frequent each value of each attribute is among the hospitals of each cluster.
+    """Return the share of each cluster's hospitals that have each value of each attribute.
 
-    The result is the names of the rows and an array of shape ``[R, K]``. It has one row for each value of an attribute,
-    and one column for each cluster.
+    The result is the names of ``R`` values and the shares ``[R, K]`` in ``K`` clusters.
     """
     row_names, shares = [], []
     for attribute, values in federation.attributes.items():
@@ -135,9 +134,7 @@ def _shares(
 
 
 def _reported_signatures(result: Result) -> bool:
-    """Whether hospitals sent their signatures (statistics of training rows) in a run without noise, so that the server
-    knows them.
-    """
+    """Whether hospitals sent their signatures in a run without noise."""
     if result.outcome.privacy is not None and Signature.name in result.outcome.privacy.covers:
         return False
     if result.outcome.ledger.entries:
@@ -147,7 +144,7 @@ def _reported_signatures(result: Result) -> bool:
 
 
 def signatures(federation: Federation) -> NDArray[np.float64]:
-    """Return statistics of training rows, with one row for each hospital; :class:`Signature` explains the columns."""
+    """Return the signatures of all hospitals, one row each; see :class:`Signature`."""
     parts = [federation.rows(h, "train") for h in range(len(federation.hospitals))]
     rows = (Rows(federation.X[at], federation.y[at], federation.observed[at]) for at in parts)
     return np.stack([exact_signature(of_hospital, len(federation.classes)) for of_hospital in rows])
@@ -156,11 +153,9 @@ def signatures(federation: Federation) -> NDArray[np.float64]:
 def cluster_means(
     federation: Federation, answers: NDArray[np.float64], rows: NDArray[np.int64], clusters: NDArray[np.int64]
 ) -> ClusterMeans:
-    """Average statistics of hospitals' training rows over each cluster: size, label, missing values, and some feature
-    means.
+    """Average signatures over each cluster: size, label, missing values, and some feature means.
 
-    ``answers`` are the signatures of the hospitals, and ``rows`` their clusters. Only the :data:`FEATURES` features
-    whose means differ most between clusters are returned.
+    Only the :data:`FEATURES` features whose means differ most between clusters are returned.
     """
     label, columns = label_scalars(len(federation.classes)), federation.observed.shape[1]
     blocks = np.split(answers, [1, 1 + label, 1 + label + columns, 1 + label + 2 * columns], axis=1)

@@ -1,4 +1,4 @@
-"""The section on the method: the course of training, the files of tables and runs, and how to reproduce the numbers."""
+"""The section on the method: training, files, and how to reproduce the numbers."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ NOBODY: Values = {"hospitals": [], "tables": []}
 
 
 def values(material: Material) -> Values:
-    """Return what the page says about each hospital (its card), and the hospitals' gains from the recommended model.
+    """Return a card (a short text) for each hospital, and the hospitals' gains from the recommended model.
 
     There are no cards if there are too many hospitals.
     """

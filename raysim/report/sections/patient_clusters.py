@@ -23,11 +23,10 @@ from raysim.report.tables import KEYS, baseline_of, labels, margins, read_csv
 from raysim.report.terminal.tables import titled
 
 SHADES = (0.12, 0.45, 0.25)
-"""How dark stacked areas are (0 to 1), from the bottom up and in turn, so that neighbouring areas differ."""
+"""How dark stacked areas are (0 to 1), in turn from the bottom up."""
 
 LABELLED = 0.07
-"""An area is labelled with its cluster's number only if its share is larger than this at some hospital; else there is
-no room."""
+"""An area is labelled only if its share is larger than this at some hospital."""
 
 
 def protocol(
@@ -41,8 +40,7 @@ def protocol(
       Metrics are averaged over the seeds that define both.
 
     Columns ``overlap_<k>`` follow: how far the k most important features of two clusters' models overlap. ``overlap``
-    has the rows of ``feature_overlap.csv`` of all runs. ``per_seed`` and ``hospitals`` are as in
-    :mod:`raysim.report.tables`.
+    has the rows of ``feature_overlap.csv``; the other tables are as in :mod:`raysim.report.tables`.
     """
     groups, figures, against = per_seed.groupby(KEYS, sort=False), _figures(per_seed), baseline_of(per_seed, reference)
     table = groups[["yardstick"]].first().join(groups[figures].mean())
@@ -63,8 +61,7 @@ def improved(
 ) -> tuple[int, int]:
     """Count the hospitals where a metric is strictly better under ``candidate`` than under ``against``.
 
-    ``figure`` is the metric. Also returns the number of hospitals compared: those where it is defined under both models
-    in the same seed.
+    ``figure`` is the metric. Also returns the number of hospitals where it is defined under both in the same seed.
     """
     sides = []
     for strategy, model in (candidate, against):
@@ -104,12 +101,10 @@ def printed(folder: Path, reference: str) -> Table | None:
 
 
 def plot(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
-    """Plot the share of each hospital's training rows in each patient cluster: one area per cluster, one panel per
-    strategy.
+    """Plot the share of each hospital's training rows in each patient cluster, for each strategy's first seed.
 
     ``composition`` has the rows of ``patient_clusters.csv`` of all runs: ``strategy, seed, hospital, cluster,
-    n_train``. The figure uses each strategy's first seed, and leaves out hospitals without training rows. ``titles``
-    are display names.
+    n_train``. ``titles`` are display names.
     """
     charts: list[svg.Chart] = []
     for strategy, group in composition.groupby("strategy", sort=False):
@@ -130,10 +125,6 @@ def plot(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> 
 
 
 def _panel(title: str, rows: pd.DataFrame, name: str) -> svg.Chart:
-    """Draw stacked areas of each hospital's shares of training rows by cluster, the first cluster at the bottom.
-
-    ``rows [H, K]`` has a row for each hospital and a column for each cluster.
-    """
     counts = rows.to_numpy(float)
     shares = counts / counts.sum(axis=1, keepdims=True)
     ends = np.hstack([np.zeros((len(shares), 1)), shares.cumsum(axis=1)])

@@ -1,4 +1,4 @@
-"""Equity between groups of patients in a comparison: its table, its figure, and the printed table.
+"""Equity between groups of patients in a comparison: table, figure, and printed table.
 
 The data frames ``patients`` have the rows of ``patients.csv`` of all runs
 (:func:`raysim.engine.measuring.subgroups.table`), with ``strategy`` and ``seed`` as first columns. ``part`` names the
@@ -23,21 +23,17 @@ from raysim.report.tables import KEYS, labels
 from raysim.report.terminal.tables import titled
 
 ROW = 11.0
-"""The height of one strategy's row for one group of patients, in units of the chart's ``viewBox``."""
 
 
 def attributes(per_seed: pd.DataFrame) -> list[str]:
-    """Return the names of the attributes by which patients are grouped, such as sex.
-
-    ``per_seed`` is from :func:`raysim.experiment.stacked_tables.per_seed`.
-    """
+    """Return the names of the attributes by which patients are grouped, such as sex."""
     return [name.removesuffix("_gap_within") for name in per_seed.columns if name.endswith("_gap_within")]
 
 
 def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
     """Return how much the main metric (AUROC or MAE) differs between groups of patients.
 
-    There is one row for each strategy, model and attribute. Patients whose attribute is unknown are left out.
+    There is one row for each strategy, model and attribute. Unknown groups are left out.
 
     - ``gap``: the largest difference between groups over the rows of all hospitals; ``gap_std``: its standard deviation
       over seeds.
@@ -87,10 +83,7 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
 
 
 def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
-    """Return a sentence on patients whose group is unknown, and on the metric for them; empty if there are none.
-
-    The metric is that of the last listed model.
-    """
+    """Return a sentence on patients whose group is unknown, with the last model's metric; may be empty."""
     last = per_seed[per_seed["strategy"] == per_seed["strategy"].iloc[-1]]
     last = last[last["model"] == last["model"].iloc[-1]]
     kind, parts = reporting(per_seed), []
@@ -113,11 +106,10 @@ def plots(
     titles: Mapping[str, str] | None = None,
     chosen: Sequence[str] = (),
 ) -> svg.Figure:
-    """Plot the main metric (AUROC or MAE) of patient groups over all hospitals: a panel per attribute, a dot per
-    strategy.
+    """Plot the main metric (AUROC or MAE) of patient groups over all hospitals.
 
-    A strategy is represented by its main model, the last that it lists. ``titles`` are display names by label. If any
-    labels are ``chosen``, only these strategies are plotted.
+    A strategy is represented by its last model. ``titles`` are display names by label. If any labels are ``chosen``,
+    only these strategies are plotted.
     """
     last = dict(zip(per_seed["strategy"], per_seed["model"], strict=True))
     names = {label: (titles or {}).get(label) or label for label in last if label in (chosen or last)}
@@ -166,7 +158,6 @@ def _panel(
     looks: Mapping[str, svg.Style],
     panel: int,
 ) -> svg.Chart:
-    """Draw the panel of one attribute: a block of rows for each patient group, with one row per strategy."""
     headline = reporting(group).headline
     levels, first = list(dict.fromkeys(group["group"])), group[group["seed"] == group["seed"].iloc[0]]
     rows = first.groupby("group")["n"].first().reindex(levels, fill_value=0)
@@ -205,7 +196,7 @@ def _unknown_sentence(per_seed: pd.DataFrame, part: str) -> str:
 
 
 def _of_seed(patients: pd.DataFrame) -> str:
-    """Return words that name the seed of the groups' sizes, if the sizes differ between seeds; else an empty text."""
+    """Return words on the seed of the groups' sizes if they differ between seeds, else an empty text."""
     everywhere = patients[patients["hospital"] == EVERYWHERE]
     counts = everywhere.pivot_table(index="seed", columns=["attribute", "group"], values="n", fill_value=0)
     return f" of seed {patients['seed'].iloc[0]}" if (counts.nunique() > 1).any() else ""

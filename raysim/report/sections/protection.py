@@ -1,4 +1,4 @@
-"""The section on data protection: the protections of a run or comparison ("none" included), and the data sent."""
+"""The section on data protection: the protections of a run or comparison, and the data sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXPLAINED = {
     "leaf sums": "sums of gradients by leaf",
     "trees": "whole trees, whose leaves may be of few patients",
 }
-"""Explanations of kinds of messages whose names are not clear."""
+"""Explanations of kinds of messages."""
 
 
 def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
@@ -54,7 +54,7 @@ def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
 
 
 def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
-    """Return the bytes sent in one run, by kind of message: an array with one entry for each hospital."""
+    """Return the bytes that each hospital sent in one run, by kind of message, ``[H]`` each."""
     totals: dict[str, NDArray[np.int64]] = {}
     count = len(result.federation.hospitals)
     for entry in result.outcome.ledger.entries:
@@ -63,8 +63,7 @@ def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
 
 
 def traffic(results: Sequence[Result], titles: Mapping[str, str]) -> Rows:
-    """Return one row for each strategy: its name, whether hospitals sent patients' rows, and the bytes that a hospital
-    sent.
+    """Return for each strategy its name, whether hospitals sent patients' rows, and the bytes that a hospital sent.
 
     Bytes are listed by kind of message, each as a range over hospitals and seeds.
     """

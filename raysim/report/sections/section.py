@@ -1,4 +1,4 @@
-"""The elements of a page: a sheet with its sections. :mod:`raysim.report.pages.tabs` lists the sheets of runs."""
+"""The elements of a page: a sheet (the layout of one kind of page) with its sections."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ Figures = Sequence[svg.Figure]
 
 @dataclass(frozen=True)
 class Supplement:
-    """Content that a page has in addition to metrics: figures by tab, rows of tables, and links."""
+    """Content of a page besides metrics: figures, tables and links."""
 
     use: Figures = ()
-    """The figures on calibration and decisions."""
     use_shared: Figures = ()
-    """The figures of ``use`` without parts based on few patients, for a page for sharing."""
+    """The figures of ``use`` without parts based on few patients."""
     equity: Figures = ()
     cost: Figures = ()
     method: Figures = ()
@@ -40,10 +39,9 @@ class Supplement:
     traffic: Sequence[Sequence[str]] = ()
     """The table of bytes sent, from :func:`raysim.report.sections.protection.traffic`."""
     privacy: Sequence[str] = ()
-    """Sentences on privacy guarantees and attacks."""
     links: Links = ()
     files: Links = ()
-    """Links to the files with tables and figures in the page's folder."""
+    """Links to the files in the page's folder."""
     runs: Sequence[tuple[str, Links]] = ()
     """For each strategy, links to the pages of its runs, one for each seed."""
 
@@ -52,12 +50,12 @@ NOTHING = Supplement()
 
 
 MOST_HOSPITALS = 20_000
-"""A page with more hospitals than this does not list them individually; a list of a million would take gigabytes."""
+"""A page with more hospitals than this does not list them one by one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """The results of a run or a comparison, from which the sections of its page take their content."""
+    """The results of a run or a comparison, for the sections of its page."""
 
     per_seed: pd.DataFrame
     """The metrics over hospitals, with one row for each strategy, model and seed."""
@@ -66,16 +64,16 @@ class Material:
     titles: Names
     """The display name of each model, by strategy and model."""
     distinct: Names
-    """The display names of models, with only one model of each group of equal final models."""
+    """The display names of one model from each group of equal final models."""
     looks: Looks
     results: Sequence[Result]
-    """The results of the runs; empty if the page reports nothing on single hospitals."""
+    """The runs; empty if the page has nothing on single hospitals."""
     supplement: Supplement
     noise: Mapping[Key, Noise]
     compared: bool
-    """Whether the page is about a comparison; else it is about one run."""
+    """Whether the page is about a comparison, not one run."""
     part: str
-    """The name of the part of the rows that is evaluated, such as ``test``."""
+    """The evaluated part of the rows, such as ``test``."""
     hospitals: pd.DataFrame | None = None
     """The metrics of hospitals, with one row for each strategy, model, seed and hospital."""
     rounds: pd.DataFrame | None = None
@@ -85,41 +83,34 @@ class Material:
     evidence: Evidence | None = None
     """What the comparison demonstrates, with display names instead of labels; None for a run."""
     baseline: str = ""
-    """The label of the reference strategy, with which a comparison compares other strategies."""
+    """The label of the reference strategy."""
     against: Key | None = None
-    """The reference strategy's model with which other models are compared, as strategy and model; None if there is
-    none."""
+    """The reference strategy's model with which others are compared; or None."""
     reasons: Sequence[str] = ()
-    """Sentences on the findings. On the page, ``caution`` follows them, a sentence on intervals."""
+    """Sentences on the findings."""
     caution: str = ""
     first: Figures = ()
     """The figures at the top of the page, in place of the forest plot of differences."""
 
     @property
     def best(self) -> Key | None:
-        """The model that a comparison recommends, as strategy and model; None for a run."""
+        """The model that a comparison recommends; None for a run."""
         return None if self.evidence is None else self.evidence.entries[self.evidence.best].key
 
     @property
     def alone(self) -> Key | None:
-        """The model of training alone that the recommended model is compared with; None if no model was trained alone.
-
-        If several models were trained alone, it is the one with the best mean.
-        """
+        """The model of training alone, with the best mean if there are several; None without one."""
         evidence = self.evidence
         return None if evidence is None or evidence.alone is None else evidence.references[evidence.alone].key
 
     @property
     def one_by_one(self) -> bool:
-        """Whether there are few enough hospitals for the page to show each hospital individually."""
+        """Whether the page shows each hospital."""
         return not self.results or len(self.results[0].federation.hospitals) <= MOST_HOSPITALS
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The number of each hospital on the page, by name; empty if the page does not show hospitals individually.
-
-        Figures contain these numbers, so that a selected hospital can be marked in them.
-        """
+        """The number of each hospital on the page, by name; empty if the page does not show each hospital."""
         if not self.results or self.hospitals is None or not self.one_by_one:
             return {}
         return {name: number for number, name in enumerate(self.results[0].federation.hospitals)}
@@ -143,16 +134,13 @@ class Section:
     title: str
     """The heading of the section, and the title of its tab."""
     markup: str | Mapping[str, str]
-    """The template of the section's body, in which ``parts`` are the macros of ``parts.html.j2``.
-
-    If it is a mapping, it has a template for each sheet that contains the section, by the sheet's name.
-    """
+    """The template of the section's body, or a template for each sheet, by the sheet's ``name``."""
     values: Callable[[Material], Values] = _nothing
-    """A function that returns the values for the section's template, in addition to the page's own values."""
+    """Returns the values for the template, besides those of the page."""
     visible: Callable[[Values], object] = lambda values: True
-    """A function of a page's values that tells whether the page has the section.
+    """Whether a page with these values has the section.
 
-    On a page for sharing, many values are missing: :mod:`raysim.report.pages.sharing` lists the values that remain.
+    A page for sharing lacks many values; see :mod:`raysim.report.pages.sharing`.
     """
 
     def on(self, sheet: str) -> str | None:
@@ -162,13 +150,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Sheet:
-    """The layout of one kind of page, such as that of a run: its sections in order, and texts, which are templates."""
+    """The layout of one kind of page, such as that of a run."""
 
     name: str
     kind: str
     """The line above the title, which says what the page is about."""
     sections: tuple[Section, ...]
-    """The sections in the order in which the page has them."""
     top: str = ""
     """The markup above the sections."""
     dated: str = ""
@@ -176,4 +163,4 @@ class Sheet:
     wide: bool = False
     """Whether the page is as wide as the screen, and lists its sections at the top."""
     scripts: tuple[str, ...] = ()
-    """The names of the templates of the page's scripts. With ``page.js``, sections are tabs."""
+    """The templates of the page's scripts. With ``page.js``, sections are tabs."""

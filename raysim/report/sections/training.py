@@ -27,11 +27,9 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
     """Return the labels of strategies that have not converged, each with the recent fall of its training loss.
 
-    A run counts as converged in three cases: its loss no longer falls, its loss falls by less than
-    :data:`~raysim.statistics.convergence.SMALL_FALL` of its initial value, or early stopping ended it. The returned
-    fall is a share of the initial loss, and the largest over the seeds that have not converged. It is NaN if the loss
-    of such a seed was measured in too few rounds. Strategies with a diverged seed and runs without a measured loss are
-    left out.
+    A run has converged if its loss falls by less than :data:`~raysim.statistics.convergence.SMALL_FALL` of its initial
+    value, or if early stopping ended it. The fall is a share of the initial loss, the largest over seeds; NaN if the
+    loss was measured in too few rounds. Strategies with a diverged seed are left out.
     """
     ended = {(result.label, result.seed) for result in results if _stopped(result.outcome.stopped)}
     found = []
@@ -53,10 +51,9 @@ def of_run(result: Result) -> str:
 
 
 def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, *, by_steps: bool = True) -> str:
-    """Describe how the training loss of a run changed over its ``rounds``, and whether it has converged.
+    """Describe how the training loss changed, and whether it has converged; empty if no loss was measured.
 
-    ``how`` says whether early stopping ended the run. ``by_steps``: whether training used the configured learning rate.
-    The result is empty if no loss was measured.
+    ``how`` says whether early stopping ended the run; ``by_steps``, whether training used the configured learning rate.
     """
     if convergence is None:
         return ""
@@ -86,7 +83,7 @@ def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, 
 
 
 def _stopped(how: Stopped | None) -> str:
-    """Describe when early stopping ended a run, and which round's models are used; empty if all rounds were run."""
+    """Describe when early stopping ended a run, and which models are used; empty if all rounds were run."""
     if how is None or not how.early:
         return ""
     return (
@@ -98,8 +95,7 @@ def _stopped(how: Stopped | None) -> str:
 def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
     """Return the training losses of all runs, one row per round.
 
-    Columns are ``strategy, model, seed, round, training_loss``; round 0 is before training, and ``model`` is always
-    empty.
+    Columns are ``strategy, model, seed, round, training_loss``; round 0 is before training.
     """
     return pd.DataFrame(
         [
@@ -147,9 +143,7 @@ def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergenc
 
 
 def _diverged(results: Sequence[Result]) -> str:
-    """Describe the runs whose training diverged, with advice, which depends on whether the strategy has a learning
-    rate.
-    """
+    """Describe the runs whose training diverged, with advice."""
     texts = []
     for by_steps, mends in ((True, "lower training.learning_rate"), (False, SOLVED)):
         parts = []

@@ -1,4 +1,4 @@
-"""The section on calibration and use. Only the page of a comparison has the collapsed parts."""
+"""The section on calibration and use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ RUN = "{{ parts.gallery(use) }}\n"
 
 
 def values(material: Material) -> Values:
-    """Return the figures on calibration and decisions, and their versions for a page that may be shared."""
+    """Return the figures on calibration and decisions, and versions of them for sharing."""
     supplement = material.supplement
     return {"use": list(supplement.use), "use_shared": [figure.tree() for figure in supplement.use_shared]}
 

@@ -15,7 +15,7 @@ from raysim.report.tables import KEYS, labels
 from raysim.report.terminal.tables import titled
 
 AXES = (("virtual_seconds", 1.0, "virtual time, seconds"), ("bytes", 1e6, "megabytes exchanged"))
-"""For each horizontal axis, the column of its values, the number by which they are divided, and its title."""
+"""For each horizontal axis: the column, the number that divides it, and the title."""
 
 POINTS = 400
 """The number of positions on the horizontal axis at which the curves of several seeds are averaged."""
@@ -27,7 +27,7 @@ def plots(
     """Plot a metric by virtual time and by bytes exchanged; empty without rows.
 
     ``table`` has the columns ``strategy, model, seed, virtual_seconds, bytes, value``, where ``value`` is the metric.
-    ``title`` names the metric; ``target`` is drawn as a line; ``titles`` are display names of strategies by label.
+    ``title`` names the metric; ``target`` is drawn as a line; ``titles`` are display names by label.
     """
     defined = table[table["value"].notna()]
     if defined.empty:
@@ -83,8 +83,8 @@ def plots(
 def printed(table: pd.DataFrame, target: Mapping[str, float]) -> Table | None:
     """Return the table of virtual times that ``compare`` prints; None if no virtual clock was simulated.
 
-    ``table`` is ``comparison.csv``. ``target`` has the value to reach for each metric. Times until a target are means
-    over the seeds that reached it; the table also has the number of these seeds.
+    ``table`` is ``comparison.csv``; ``target`` has the value to reach for each metric. Times until a target are means
+    over the seeds that reached it.
     """
     if "virtual_seconds" not in table or not table["virtual_seconds"].notna().any():
         return None
@@ -107,8 +107,7 @@ def averaged(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Average the curves of several seeds. Return positions, means, and standard deviations (NaN for one seed).
 
-    ``column`` is the horizontal axis: virtual time or bytes. Between two evaluations, a run has the value of the
-    earlier one, because its model has not been replaced.
+    ``column`` is the horizontal axis: virtual time or bytes. Between two evaluations, a run has the earlier value.
     """
     curves = [(seed_rows[column].to_numpy(float), seed_rows["value"].to_numpy(float)) for seed_rows in seeds]
     if len(curves) == 1:

@@ -1,11 +1,11 @@
-"""Figures of pages: inline SVG in the colours of the page, drawn here without any library, printable without script.
+"""Figures of pages: inline SVG in the colours of the page, drawn without any library.
 
 - ``scales``: axes.
 - ``styles``: the colour and marker of a strategy.
 - ``frame``: axes with their ticks and titles.
 - ``chart``: marks in a frame.
 - ``figure``: charts with their legend and caption.
-- ``markup``: escaped elements, and the one block of data of a page.
+- ``markup``: escaped elements, and the data of a page.
 """
 
 from raysim.report.svg.chart import ENDS, Chart

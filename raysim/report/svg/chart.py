@@ -17,14 +17,14 @@ ENDS = 185.0
 """The width that the names of lines need on the right of a chart, in units of its ``viewBox``."""
 
 MARKED = 6
-"""The number of markers on a line with more points than this; they are evenly spaced."""
+"""The largest number of markers on a line."""
 
 
 class Chart(Frame):
     """A chart: shapes on two axes, drawn in the order in which they are added.
 
-    Values that an axis cannot show, such as NaN, are left out. In all methods, ``of`` has the numbers of hospitals on
-    the page. With them, a script marks the hospital that a reader selects.
+    Values that an axis cannot show, such as NaN, are left out. In all methods, ``of`` has the numbers of hospitals, by
+    which a script marks the selected one.
     """
 
     def dots(
@@ -56,7 +56,7 @@ class Chart(Frame):
     ) -> None:
         """Draw lines from ``low`` to ``high``, cut at the axis limits. ``at`` has their positions on the other axis.
 
-        Lines are vertical if ``upright``, otherwise horizontal. ``of`` has the number of each line's hospital.
+        Lines are vertical if ``upright``, else horizontal.
         """
         scale, other = (self.up, self.across) if upright else (self.across, self.up)
         axis = self.y if upright else self.x
@@ -82,8 +82,7 @@ class Chart(Frame):
     ) -> None:
         """Draw a line through points.
 
-        ``steps``: whether each value is drawn as constant until the next point. ``of``: the number of the hospital that
-        the line is about.
+        ``steps``: whether each value is drawn as constant until the next point.
         """
         points = [(a, b) for a, b in zip(self.across(x), self.up(y), strict=True) if np.isfinite([a, b]).all()]
         if points:
@@ -93,10 +92,7 @@ class Chart(Frame):
             self._marks.append(element("path", d=d, **attributes))
 
     def marked_line(self, x: ArrayLike, y: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
-        """Draw a line with markers, by which lines of the same colour can be distinguished.
-
-        There is a marker at each point; a long line has :data:`MARKED` markers, one of them at the last point.
-        """
+        """Draw a line with markers, at most :data:`MARKED`."""
         self.line(x, y, style, steps=steps)
         points = np.column_stack([np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)])
         points = points[np.isfinite(points).all(axis=1)]
@@ -104,7 +100,7 @@ class Chart(Frame):
         self.dots(points[at, 0], points[at, 1], style)
 
     def band(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
-        """Draw an area between the lines ``low`` and ``high``, in a strategy's colour.
+        """Draw an area between the lines ``low`` and ``high``, in the colour of ``style``.
 
         ``steps``: whether each value is drawn as constant until the next point.
         """
@@ -119,9 +115,7 @@ class Chart(Frame):
             )
 
     def area(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, *, shade: float) -> None:
-        """Draw an area between the lines ``low`` and ``high``, as dark as a cell of a heat map with this ``shade`` (0
-        to 1).
-        """
+        """Draw an area between the lines ``low`` and ``high``, with a ``shade`` from 0 to 1."""
         places = list(zip(self.across(x), self.up(low), self.up(high), strict=True))
         finite = [place for place in places if np.isfinite(place).all()]
         if finite:
@@ -143,8 +137,8 @@ class Chart(Frame):
     ) -> None:
         """Draw bars from ``low`` to ``high``. ``at`` has their positions on the other axis.
 
-        ``thick`` is the thickness of a bar, as a share of one unit of the other axis. Bars are vertical if ``upright``,
-        otherwise horizontal. ``of`` has the number of each bar's hospital.
+        ``thick`` is the thickness of a bar in units of the other axis. Bars are vertical if ``upright``, else
+        horizontal.
         """
         scale, other = (self.up, self.across) if upright else (self.across, self.up)
         step = abs(float(other([1.0])[0] - other([0.0])[0])) * thick
@@ -176,9 +170,7 @@ class Chart(Frame):
                 self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", dx: float = 0.0, dy: float = 4.0) -> None:
-        """Write a text at a point of the axes, shifted by ``dx`` and ``dy``; centred text is moved so that it fits the
-        chart.
-        """
+        """Write a text at a point of the axes, shifted by ``dx`` and ``dy``; centred text is moved into the chart."""
         a, b = float(self.across([x])[0]), float(self.up([y])[0])
         if anchor == "middle":
             half_width = self._letter * len(text) / 2
@@ -189,7 +181,7 @@ class Chart(Frame):
     def ends(self, lines: Sequence[tuple[str, float, Style]]) -> None:
         """Write the name of each line on the right of the chart, at the height of its last value.
 
-        Names that would overlap are moved apart. The chart needs ``right=ENDS`` units of space for them.
+        The chart needs ``right=ENDS`` units of space for the names.
         """
         heights = spread(self.up([value for _, value, _ in lines]).tolist(), LINE - 1, self._top, self._bottom)
         room = int((self.width - self._right - 8) / LETTER)
@@ -199,7 +191,7 @@ class Chart(Frame):
             self._marks.append(element("text", cut, x=self._right + 6, y=y + 4, **attributes))
 
     def cell(self, row: int, column: int, shade: float, text: str) -> None:
-        """Draw a cell of a heat map, whose axes both have names; ``shade`` is from 0 to 1."""
+        """Draw a cell of a heat map; ``shade`` is from 0 to 1."""
         x, y = self.across([column - 0.5, column + 0.5]), self.up([row - 0.5, row + 0.5])
         (left, right), (top, bottom) = x.tolist(), y.tolist()
         box = {"x": left + 0.5, "y": top + 0.5, "width": right - left - 1, "height": bottom - top - 1}
@@ -212,7 +204,7 @@ class Chart(Frame):
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Move ``positions`` within ``low..high``, as little as possible, so that neighbours are ``gap`` or more apart.
 
-    If there are too many positions for that, they are spaced evenly.
+    Too many positions are spaced evenly.
     """
     gap = min(gap, (high - low) / max(len(positions) - 1, 1))
     order = sorted(range(len(positions)), key=lambda i: positions[i])
@@ -230,7 +222,7 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> l
 
 
 def short_share(shade: float) -> str:
-    """Format a share with two decimals, limited to the range from 0 to 1; an undefined share is 0.
+    """Format a share with two decimals, limited to 0 to 1; an undefined share is 0.
 
     >>> short_share(0.256), short_share(float("nan"))
     ('0.26', '0.00')
@@ -239,7 +231,6 @@ def short_share(shade: float) -> str:
 
 
 def _within(centre: float, members: int, gap: float, low: float, high: float) -> float:
-    """Move the centre of a block so that the whole block is within ``low..high``."""
     half_width = gap * (members - 1) / 2
     return min(max(centre, low + half_width), high - half_width)
 

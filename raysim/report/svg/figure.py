@@ -1,8 +1,7 @@
 """A figure of a page: charts next to each other, with a legend and a caption.
 
-A figure in a separate file has a style sheet with light colours only. Programs that convert SVG to PDF or PNG support
-classes, but no CSS variables, mixed colours or media rules. A CSS rule that uses the colour of a series is therefore
-written once for each colour of the figure.
+A figure in a separate file has plain light colours, because programs that convert SVG to PDF or PNG support no CSS
+variables, mixed colours or media rules.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _SERIES = re.compile(r'class="c(-?\d+)\b')
 
 
 def styles(markup: str) -> str:
-    """Return the style sheet for a figure in a separate file; ``markup`` is the figure's SVG."""
+    """Return the style sheet for a figure in a separate file, from the figure's SVG."""
     rules, colours = _read()
     used = sorted({int(number) for number in _SERIES.findall(markup)})
     return "\n".join(each for selector, body in rules for each in _written(selector, body, used, colours))
@@ -47,7 +46,7 @@ def styles(markup: str) -> str:
 
 @functools.cache
 def _read() -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Read the style sheet of charts: selectors with declarations, and colours by the name of their variable."""
+    """Read the style sheet of charts: selectors with declarations, and colours by name."""
     text = (Path(__file__).parents[1] / "templates" / "charts.css").read_text(encoding="utf-8")
     light = text.partition("\n@media (max-width")[0]
     light = "\n".join(line for line in light.splitlines() if not line.startswith("@media"))
@@ -87,7 +86,7 @@ def _mixed(found: re.Match[str]) -> str:
 
 
 PANEL = 250.0
-"""The width of a chart that stands next to others, in units of its ``viewBox``."""
+"""The width of a chart next to others, in units of its ``viewBox``."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Figure:
     charts: tuple[Chart, ...] = ()
     legend: Legend | None = None
     more: bool = False
-    """Whether the figure is collapsed on the page until a reader opens it."""
+    """Whether the figure is collapsed on the page."""
 
     @property
     def file(self) -> str:
@@ -119,7 +118,7 @@ class Figure:
         }
 
     def standalone(self) -> str:
-        """Return the figure as one SVG document with its styles, on a white background, for a separate file."""
+        """Return the figure as one SVG document with its styles."""
         first = self.charts[0].width if len(self.charts) > 1 else np.inf
         columns = 3 if first <= 1.2 * PANEL else 2 if first <= 1.5 * PANEL else 1
         parts, top = [] if self.legend is None else [self.legend.markup()], 12.0
@@ -171,9 +170,9 @@ class Legend(Markup):
 def figure(
     name: str, title: str, charts: Sequence[Chart], caption: str, legend: Markup | None = None, *, row: bool = False
 ) -> Figure:
-    """Combine charts into a figure, in which they are next to each other if they fit, with a ``legend`` above them.
+    """Combine charts into a figure, next to each other if they fit.
 
-    ``row``: whether all charts are in one row, which scrolls if it is wider than the page.
+    ``row``: whether all charts are in one row, which may scroll.
     """
     markup = joined(chart.markup() for chart in charts)
     side_by_side = len(charts) > 1 and all(chart.width <= 1.5 * PANEL for chart in charts)
@@ -188,7 +187,7 @@ def figure(
 
 
 def sign_of(style: Style, lines: bool) -> Markup:
-    """Draw the marker of a legend entry in a box of 24 by 16 units; with ``lines``, a line runs through it."""
+    """Draw the marker of a legend entry; with ``lines``, a line runs through it."""
     mark = style.marker(12.0, 8.0, 4.5)
     if not lines:
         return mark
@@ -196,7 +195,7 @@ def sign_of(style: Style, lines: bool) -> Markup:
 
 
 def legend(entries: Sequence[tuple[str, Style]], *, lines: bool = False) -> Legend:
-    """Build a legend that lists names with their markers. With ``lines``, a line runs through each marker."""
+    """Build a legend of names with their markers; with ``lines``, a line runs through each marker."""
     items = []
     for name, style in entries:
         sign = element("svg", sign_of(style, lines), viewBox="0 0 24 16", class_="sign", aria_hidden="true")
@@ -221,9 +220,9 @@ def heat_map(
     low: float | None = None,
     high: float | None = None,
 ) -> Chart:
-    """Draw a heat map of ``values``, by row and column. Each cell also shows its value, or its text from ``texts``.
+    """Draw a heat map of ``values``, by row and column, with values or ``texts`` in its cells.
 
-    The lightest shade is for the value ``low`` and the darkest for ``high``, by default the smallest and largest value.
+    The shades are from ``low`` to ``high``, by default the smallest and largest value.
     """
     table = np.asarray(values, dtype=np.float64)
     defined = table[np.isfinite(table)]

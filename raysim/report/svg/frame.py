@@ -1,4 +1,4 @@
-"""The frame of a chart: two axes with gridlines, ticks and titles, in a ``viewBox`` that shrinks with its page."""
+"""The frame of a chart: two axes with gridlines, ticks and titles."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ LETTER = 6.6
 """The approximate width of a letter in narrow charts, in units of the ``viewBox``."""
 
 LARGE_LETTER = 8.4
-"""The approximate width of a letter in charts at least :data:`WIDTH` wide; on phones their letters are larger
-(``.panel`` of charts.css)."""
+"""The approximate width of a letter in charts at least :data:`WIDTH` wide."""
 
 NAMES = 0.58
-"""The largest share of a chart's width that names on its vertical axis take; longer names are cut."""
+"""The largest share of a chart's width for names on its vertical axis; longer names are cut."""
 
 LINE = 15.0
 """The height of a line of text, in units of the ``viewBox``."""
 
 SLOPE = (38, 0.62)
-"""The angle in degrees by which names below a chart are rotated if they would overlap, and its sine."""
+"""The angle of rotated names below a chart, in degrees, and its sine."""
 
 CUT = 18
 """Rotated names are cut to this many characters."""
@@ -37,7 +36,7 @@ CUT = 18
 class Frame:
     """The axes of a chart, and the shapes drawn in them.
 
-    ``title`` is printed above the chart. Screen readers read it, followed by the ``description`` of the content.
+    Screen readers read the ``title`` and the ``description`` of the content.
     """
 
     def __init__(
@@ -77,16 +76,16 @@ class Frame:
         self._marks: list[Markup] = []
 
     def _overprint(self, room: float) -> bool:
-        """Whether names below the chart would overlap if they were horizontal; ``room`` is the width of the axis."""
+        """Whether horizontal names below the chart would overlap; ``room`` is the width of the axis."""
         texts = self.x.texts
         return self.x.kind == "names" and max(map(len, texts), default=0) * self._letter > room / max(len(texts), 1)
 
     def across(self, values: ArrayLike) -> np.ndarray:
-        """Return the positions of values on the horizontal axis, in units of the chart."""
+        """Return positions on the horizontal axis, in units of the chart."""
         return self._left + self.x.places(values) * (self._right - self._left)
 
     def up(self, values: ArrayLike) -> np.ndarray:
-        """Return the positions of values on the vertical axis; on an axis of names the first name is on top."""
+        """Return positions on the vertical axis, in units of the chart; on an axis of names the first is on top."""
         places = self.y.places(values)
         places = places if self.y.kind == "names" else 1 - places
         return self._top + places * (self._bottom - self._top)

@@ -13,8 +13,8 @@ from raysim.core.atomic import plain
 def element(name: str, /, *children: str, **attributes: object) -> Markup:
     """Write an HTML or SVG element with ``children``, which are escaped unless they are ``Markup``.
 
-    In the names of ``attributes``, ``_`` becomes ``-``, and a trailing ``_`` is dropped. An attribute that is None is
-    left out. Numbers have at most two decimals.
+    In names of ``attributes``, ``_`` becomes ``-``, and a trailing ``_`` is dropped. Attributes that are None are left
+    out.
 
     >>> element("text", "a < b", x=1.5, text_anchor="end", class_="tick")
     Markup('<text x="1.5" text-anchor="end" class="tick">a &lt; b</text>')
@@ -29,12 +29,12 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
 
 
 def joined(parts: Any) -> Markup:
-    """Concatenate several parts of markup without escaping them."""
+    """Concatenate parts of markup without escaping them."""
     return Markup("").join(parts)
 
 
 def short(value: object) -> str:
-    """Format an attribute's value: floats have at most two decimals; other values are unchanged.
+    """Format an attribute's value; floats have at most two decimals.
 
     >>> short(12.3456), short(3.0), short(-0.001), short("auto")
     ('12.35', '3', '0', 'auto')
@@ -46,8 +46,7 @@ def short(value: object) -> str:
 
 
 def json_block(identifier: str, data: object) -> Markup:
-    r"""Write ``data`` as JSON in a script element, which the page's scripts read; no text in the data can end the
-    element.
+    r"""Write ``data`` as JSON in a script element, which no text in the data can end.
 
     NaN and infinite numbers become null.
 

@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 Kind = Literal["linear", "log", "names"]
 
 LARGEST = 1e150
-"""The largest absolute value with a position on an axis; values of a training that diverges may be larger.
+"""The largest absolute value with a position on an axis, so that ranges and ratios are finite.
 
-On a logarithmic axis, values below ``1 / LARGEST`` have no position either. Ranges and ratios of the other values are
-then finite.
+On a logarithmic axis, values below ``1 / LARGEST`` have no position either.
 """
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -27,8 +26,7 @@ STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 class Axis:
     """An axis from ``low`` to ``high``; ``title`` names the quantity and its unit.
 
-    ``ticks`` and their ``texts`` have the same length. ``turned``: whether high values come first. On an axis of names,
-    the value i is the middle of the i-th name, counted from 0.
+    ``turned``: whether high values come first. On an axis of names, the value i is the i-th name, counted from 0.
     """
 
     title: str
@@ -42,8 +40,7 @@ class Axis:
     def places(self, values: ArrayLike) -> NDArray[np.float64]:
         """Return the positions of values, from 0 at the start of the axis to 1 at its end.
 
-        The position is NaN for NaN, for numbers beyond :data:`LARGEST`, and for values that a logarithmic axis cannot
-        show.
+        A position is NaN for NaN, beyond :data:`LARGEST`, and for values that a logarithmic axis cannot show.
         """
         x = np.asarray(values, dtype=np.float64)
         x = np.where(np.abs(x) <= LARGEST, x, np.nan)
@@ -56,7 +53,7 @@ class Axis:
         return 1 - place if self.turned else place
 
     def place(self, value: float) -> float:
-        """Return the position of one value, from 0 at the start of the axis to 1 at its end."""
+        """Return the position of one value, as :meth:`places` does."""
         return float(self.places(value))
 
 
@@ -72,9 +69,9 @@ def linear(
     signed: bool = False,
     whole: bool = False,
 ) -> Axis:
-    """Build an axis that contains all finite ``values`` and those in ``include``, with a ``margin`` at both ends.
+    """Build an axis that contains all finite ``values`` and ``include``, with a ``margin`` at both ends.
 
-    - ``within``: the limits that the axis does not exceed.
+    - ``within``: the limits of the axis.
     - ``count``: the approximate number of ticks.
     - ``turned``: whether high values come first.
     - ``signed``: whether ticks have a sign.
@@ -98,11 +95,7 @@ def share(title: str, values: ArrayLike = (0.0, 1.0), *, margin: float = 0.0) ->
 
 
 def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) -> Axis:
-    """Build a logarithmic axis that contains all positive ``values``, with at most ``count`` ticks.
-
-    Ticks are at powers of ten, and at values between them if there are few powers of ten. Values that are not positive
-    are not drawn.
-    """
+    """Build a logarithmic axis that contains all positive ``values``, with at most ``count`` ticks."""
     x = np.asarray(values, dtype=np.float64).ravel()
     x = x[(x >= 1 / LARGEST) & (x <= LARGEST)]
     low, high = (float(x.min()), float(x.max())) if len(x) else (1.0, 10.0)
@@ -135,7 +128,7 @@ def spaced(title: str, values: ArrayLike, **options: object) -> Axis:
 
 
 def names(title: str, entries: Sequence[str]) -> Axis:
-    """Build an axis of evenly spaced names; the first name is at the start of the axis."""
+    """Build an axis of evenly spaced names."""
     count = len(entries)
     return Axis(title, -0.5, max(count, 1) - 0.5, tuple(float(i) for i in range(count)), tuple(entries), "names")
 

@@ -1,7 +1,6 @@
 """The colour and marker of a strategy, which depend on its label only, so that they are the same on every page.
 
-Colours are CSS variables (``--c0`` to ``--c11``) with values for light, dark and print. There are more strategies than
-distinguishable colours, so strategies with the same colour on a page have different markers. Lines have markers, too.
+Colours are CSS variables (``--c0`` to ``--c11``). Strategies with the same colour on a page have different markers.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from raysim.report.svg.markup import element
 COLOURS = 12
 SHAPES = ("circle", "square", "triangle", "diamond", "down", "plus", "right", "star")
 FORMS = {"global": "filled", "cluster": "ringed", "personal": "open", "recalibrated": "dashed"}
-"""The fill of a model's markers, by kind of model. Kinds that are not listed have filled markers."""
+"""The fill of a model's markers, by kind of model; by default filled."""
 DASHES = {"filled": None, "ringed": "6 3", "open": "2 3", "dashed": "8 3 2 3"}
-"""The dash pattern of a model's lines, by the fill of its markers; None for a solid line."""
+"""The dash pattern of lines, by the fill of markers."""
 
 _COLOUR, _SHAPES = 18390854869086802817, (1, 2, 1, 1, 100, 12, 5, 136, 5, 13, 13, 36)
-"""Factors that hash a strategy's label to a colour and, for each of the 12 colours, to a shape.
+"""Factors that hash a strategy's label to a colour and, for each colour, to a shape.
 
 A search found factors with these properties:
 
@@ -35,16 +34,16 @@ A search found factors with these properties:
 
 _CORNERS = {"triangle": (3, 90, 1.2), "down": (3, 270, 1.2), "right": (3, 0, 1.2), "diamond": (4, 90, 1.2)}
 _PLUS = ((-1, 3), (1, 3), (1, 1), (3, 1), (3, -1), (1, -1), (1, -3), (-1, -3), (-1, -1), (-3, -1), (-3, 1), (-1, 1))
-"""``_CORNERS`` has the number of corners of a regular shape, the angle of the first corner in degrees, and the size
-relative to a circle. ``_PLUS`` has the corners of a plus."""
+"""``_CORNERS`` has for each regular shape the number of corners, the first angle in degrees and the relative size;
+``_PLUS`` the corners of a plus.
+"""
 
 
 @dataclass(frozen=True)
 class Style:
     """The colour and marker of a strategy and model in figures.
 
-    ``colour`` is from 0 to 11, or -1 for the colour of text; ``shape`` is one of :data:`SHAPES`; ``form`` is filled,
-    ringed, open or dashed.
+    ``colour`` is from 0 to 11, or -1 for the colour of text; ``form`` is filled, ringed, open or dashed.
     """
 
     colour: int
@@ -58,9 +57,7 @@ class Style:
 
     @property
     def series(self) -> str | None:
-        """The identifier by which a page's script finds everything drawn in this style; None if the style has no
-        strategy.
-        """
+        """The identifier of this style for a page's script; None without a strategy."""
         return f"{self.colour}-{self.shape}-{self.form}" if self.colour >= 0 else None
 
     def marker(self, x: float, y: float, size: float = 4.5, **attributes: object) -> Markup:
@@ -74,17 +71,16 @@ class Style:
 
 
 CURVED = re.compile(r", \w+ [-+.\de]+$")
-"""Matches the end of the label of a point on a curve: a hyper-parameter and its value, as in ``, mu 0.1``."""
+"""Matches a hyper-parameter and its value at the end of a label, as in ``, mu 0.1``."""
 
 PLAIN = Style(-1, "circle")
-"""The style of markers that belong to no strategy; they have the colour of text."""
+"""The style of markers that belong to no strategy."""
 
 
 def style(label: str, model: str = "global") -> Style:
     """Return the style for a strategy's label (as configured) and its ``model``.
 
-    In a curve over a hyper-parameter, the labels of one strategy differ only in their last number; they have the same
-    style.
+    Labels that differ only in the value of a last hyper-parameter have the same style.
     """
     number = int.from_bytes(hashlib.blake2b(CURVED.sub("", label).encode(), digest_size=8).digest(), "big")
     colour = _hashed(number, _COLOUR) % COLOURS
@@ -94,8 +90,8 @@ def style(label: str, model: str = "global") -> Style:
 def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[tuple[str, str], Style]:
     """Return a style for each of ``keys``, which are strategy labels with models.
 
-    ``among`` has the labels of all strategies on the page, by default those of ``keys``. If two labels would look the
-    same, the second in alphabetical order gets the next free marker, or the next colour if no marker is free.
+    ``among`` has the labels of all strategies on the page, by default those of ``keys``. Labels that would look the
+    same get free markers or colours, in alphabetical order.
     """
     taken: set[tuple[int, str]] = set()
     chosen: dict[str, Style] = {}

@@ -1,4 +1,4 @@
-"""The terminal block of a comparison or a run: its decision card on one screen."""
+"""The printed block of a comparison or a run: its decision card on one screen."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from raysim.statistics.differences.paired import Limits
 from raysim.strategies.shared.personalization import RECALIBRATED
 
 _NOT_WARNED = ("federate", "which")
-"""The findings that are not printed as warnings, because the headline already states them."""
+"""The findings that the headline already states."""
 
 
 def block(card: Card, name: str, seconds: float, report: str, next: str, kind: TaskKind = CLASSIFICATION) -> Block:
-    """Build the summary block of the experiment ``name``, which took ``seconds``, from its decision ``card``."""
+    """Build the summary block of the experiment ``name`` from its decision ``card``."""
     rows = _chosen(card.rows, 1 if kind.larger else -1)
     return Block(
         what=f"{name}: {card.what}, {in_time(seconds)}",
@@ -42,11 +42,9 @@ def block(card: Card, name: str, seconds: float, report: str, next: str, kind: T
 
 
 def next_command(card: Card, command: str, path: Path | None, settings: Sequence[str] = ()) -> str:
-    """Suggest the next command: one that remedies the worst finding of the decision card, or one that gives more
-    details.
+    """Suggest the next command: one that remedies the worst finding, or one that gives details.
 
-    ``settings`` are the arguments of ``--set`` on the command line. The suggested command repeats them, except for a
-    key to which it gives another value.
+    ``settings`` are the arguments of ``--set``, which the command repeats unless it changes them.
     """
 
     def written(command: str, setting: str = "", option: str = "") -> str:
@@ -64,7 +62,7 @@ def next_command(card: Card, command: str, path: Path | None, settings: Sequence
 
 
 def styled(line: str, block: Block, report: Path) -> Text:
-    """Add colours to a line of a summary block, and a link to the report if the line ends with its path."""
+    """Add colours to a line of a summary block, and a link to the report."""
     text = Text(line)
     if line.startswith(" !!"):
         text.stylize("bold red")
@@ -76,10 +74,7 @@ def styled(line: str, block: Block, report: Path) -> Text:
 
 
 def warnings(card: Card) -> list[Warning]:
-    """Return the warnings of a decision card.
-
-    The one that the headline states comes first, then those that forbid a use of the model.
-    """
+    """Return the warnings of a decision card: first that of the headline, then those that forbid a use."""
     lines = [line for line in card.lines if line.state == "warn" and line.fact not in _NOT_WARNED]
     lines.sort(key=lambda line: (line.text != card.headline, not line.forbids))
     return [
@@ -90,7 +85,6 @@ def warnings(card: Card) -> list[Warning]:
 
 
 def _short(line: Line, headline: str) -> str:
-    """Describe a finding with its remedy in a sentence; only the remedy if the headline states the finding."""
     if line.text == headline:
         return capitalised(line.remedy)
     text = line.short or line.text.rstrip(".")
@@ -98,7 +92,6 @@ def _short(line: Line, headline: str) -> str:
 
 
 def _rows(rows: Sequence[MethodRow], kind: TaskKind) -> list[list[str]]:
-    """Return one table row for each method. Names omit "recalibrated" if all methods are recalibrated."""
     digits = kind.decimals([row.mean for row in rows])
     if all(row.key[1] == RECALIBRATED for row in rows):
         rows = [replace(row, name=row.name.removesuffix(f", {MODELS[RECALIBRATED]}")) for row in rows]
@@ -106,11 +99,9 @@ def _rows(rows: Sequence[MethodRow], kind: TaskKind) -> list[list[str]]:
 
 
 def _chosen(rows: Sequence[MethodRow], sign: int) -> Sequence[MethodRow]:
-    """Choose the rows to print: the recommended method, the best other methods, and references; empty for a single
-    method.
+    """Choose the rows to print: the recommended method, the best others, and references; none for a single method.
 
-    ``sign`` is 1 if larger means are better, otherwise -1. If there are too many methods, only the best of each kind of
-    reference is used.
+    ``sign`` is 1 if larger means are better, otherwise -1.
     """
     if len(rows) < 2:
         return ()
@@ -131,7 +122,7 @@ def _name(row: MethodRow) -> str:
 
 
 def _difference(row: MethodRow, kind: TaskKind, digits: int) -> str:
-    """Format a method's difference from the recommended method; for the recommended method, the name of the metric."""
+    """Format a method's difference from the recommended one; for this one, the name of the metric."""
     if row.role == "taken":
         return f"taken (mean {kind.title})"
     if row.difference != row.difference:
@@ -140,9 +131,7 @@ def _difference(row: MethodRow, kind: TaskKind, digits: int) -> str:
 
 
 def _notes(card: Card) -> list[str]:
-    """Return sentences of the card that are not warnings: one run's performance, hospitals outside training, and
-    fairness.
-    """
+    """Return sentences of the decision card that are not warnings."""
     unseen = card.line("unseen")
     if unseen is not None:
         unseen = replace(unseen, text=f"{unseen.short}.") if unseen.short else None

@@ -1,7 +1,6 @@
 """The block that a command prints: what was run, the answer, and the next command, on one screen.
 
-The block is plain text of at most :data:`MOST` lines, wrapped at words, so that it fits the smallest terminal and a
-log. Names are never truncated. If rows do not fit, the block says how many there are.
+The block is plain text of at most :data:`MOST` lines. Names are never cut; rows that do not fit are counted.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from dataclasses import dataclass
 from raysim.core.words import counted
 
 MOST = 16
-"""The largest number of lines of a summary block. What does not fit is left out, except warnings that forbid a use."""
+"""The largest number of lines of a summary block; only warnings that forbid a use may exceed it."""
 
 WIDTH = 80
-"""The default width of a summary block, in characters; wider terminals are used up to :data:`WIDEST`."""
+"""The default width of a summary block, in characters."""
 
 WIDEST = 100
 
@@ -28,7 +27,7 @@ _GAP = "  "
 
 @dataclass(frozen=True)
 class Warning:
-    """A warning in a summary block: a finding that limits what a reader may conclude."""
+    """A warning in a summary block."""
 
     text: str
     """One sentence on the finding and its remedy."""
@@ -41,34 +40,30 @@ class Block:
     """The content of a command's summary block, from top to bottom; empty parts are left out."""
 
     what: str
-    """What was run, in one line."""
     headline: str
     """The main result, such as the recommendation of the decision card."""
     warnings: Sequence[Warning] = ()
-    """The findings that limit what a reader may conclude; findings that forbid a use come first."""
+    """The warnings, those that forbid a use first."""
     rows: Sequence[Sequence[str]] = ()
-    """The rows of the block's table, all with the same number of cells. The first column is aligned left."""
+    """The rows of the table, all with the same number of cells."""
     notes: Sequence[str] = ()
-    """Further lines, printed below the table."""
     report: str = ""
-    """The path of the report; empty if there is none."""
+    """The path of the report; may be empty."""
     next: str = ""
-    """The suggested next command; empty if there is none."""
+    """The suggested next command; may be empty."""
     more: int = 0
-    """The number of table rows that exist but are not in ``rows``; the block prints this number."""
+    """The number of table rows that are not in ``rows``."""
     noun: str = "row"
-    """The word for a row of the table when rows are counted, such as ``model``."""
+    """The word for a row, such as ``model``."""
     references: int = 0
-    """The number of reference strategies in the table, which are its last rows. If the table is too long, other rows
-    are left out first."""
+    """The number of reference strategies, the last rows of the table; other rows are left out first."""
 
 
 def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
     """Return the lines of a block, none wider than ``width`` unless a single word is.
 
-    If there are more than ``most`` lines, parts are left out in this order until the rest fits: all table rows but two,
-    warnings that do not forbid a use, notes, one more table row. One line says how much was left out, and names
-    ``--details``.
+    If there are more than ``most``, parts are left out in this order: all table rows but two, warnings that do not
+    forbid a use, notes, one more table row. One line says how much was left out.
     """
     width = max(20, min(width, WIDEST))
     rows, notes, warnings = list(block.rows), list(block.notes), list(block.warnings)
@@ -103,10 +98,9 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
 
 
 def _least(rows: Sequence[Sequence[str]], references: int) -> int:
-    """Return the index of the table row to leave out first: the last row before the references, else the last
-    reference.
+    """Return the index of the row to leave out first: the last row before the references, else the last reference.
 
-    ``references`` is the number of references, which are the last rows. The first row is kept as long as possible.
+    ``references`` is the number of references, the last rows.
     """
     last = len(rows) - references - 1
     return last if last > 0 else len(rows) - 1
@@ -137,7 +131,7 @@ def _made(
 
 
 def _command(text: str, width: int) -> list[str]:
-    r"""Wrap a command before its options. Lines end with a backslash, so that they can be copied to a shell at once.
+    r"""Wrap a command before its options, with a backslash at the ends of lines.
 
     >>> _command("Next   raysim run a.yaml --set seed=1 --details", 41)
     ['Next   raysim run a.yaml --set seed=1 \\', '         --details']
@@ -162,7 +156,7 @@ def _wrapped(text: str, width: int, first: str = "") -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Align rows in columns. If a line would be too wide, the first column (names) is wrapped; numbers are not."""
+    """Align rows in columns; if a line would be too wide, the first column is wrapped."""
     if not rows:
         return []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from raysim.engine.job import Round
 
 PLAIN_SECONDS = 5.0
-"""The shortest time between two lines of progress where the output is not a terminal, in seconds."""
+"""The shortest time in seconds between two lines of progress without a terminal."""
 
 _ODD = 6  # the largest number of columns that a line names
 
 UNSAID = "odd data and columns that may give the label away are not reported under privacy; raysim describe says it"
-"""The line that is printed under a privacy guarantee instead of the findings on the data."""
+"""The line that replaces warnings about the data under a privacy guarantee."""
 
 
 @contextlib.contextmanager
@@ -41,10 +41,9 @@ def phase(console: Console, text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
-    """Show what the command is doing, as a live line in a terminal; elsewhere nothing is printed at the start.
+    """Show what the command is doing as a live line; without a terminal, print nothing at the start.
 
-    It is for commands that print only their result to standard output. It yields a function that prints progress: in a
-    terminal after ``text``, elsewhere as a separate line.
+    Yields a function that prints progress, after ``text`` or as a separate line.
     """
     with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext() as status:
 
@@ -63,10 +62,9 @@ def say(console: Console, text: str) -> None:
 
 
 def time_left(seconds: float, done: float, total: float) -> str:
-    """Estimate the remaining time in words, from the ``seconds`` that ``done`` of ``total`` units of work took.
+    """Estimate the remaining time in words, from the ``seconds`` that ``done`` of ``total`` steps took.
 
-    It is empty if nothing or everything is done. In the first minute it is empty until 2 % are done, because starting
-    actors would count as slow work.
+    It is empty if nothing or everything is done, and in the first minute until 2 % are done.
 
     >>> time_left(60, 3, 9), time_left(20, 10, 2000), time_left(80, 10, 2000), time_left(1, 0, 9)
     ('about 2 min left', '', 'about 4 h 25 min left', '')
@@ -105,7 +103,7 @@ class _AtWork:
 
 
 class RunProgress:
-    """Shows the progress of ``jobs`` training runs on ``console``; the runs have ``total`` rounds in all."""
+    """Shows the progress of ``jobs`` runs, which have ``total`` rounds in all."""
 
     def __init__(self, console: Console, jobs: int, total: int) -> None:
         self._console = console
@@ -143,17 +141,12 @@ class RunProgress:
             self._live.stop()
 
     def begin(self, label: str, rounds: int) -> None:
-        """Start the run ``label`` of ``rounds`` rounds. Calls of :meth:`round` and :meth:`end` are about it from now
-        on.
-        """
+        """Start the run ``label``; later calls of :meth:`round` and :meth:`end` are about it."""
         self._label = label
         self._job = self._at_work[label] = _AtWork(rounds)
 
     def resume(self, label: str) -> None:
-        """Switch to the run ``label``, which has begun before, because several runs may be executed concurrently.
-
-        Calls of :meth:`round` and :meth:`end` are about this run from now on.
-        """
+        """Switch to the run ``label``, which has begun before; several runs may be executed concurrently."""
         self._label = label
         self._job = self._at_work.get(label, self._job)
 
@@ -176,14 +169,14 @@ class RunProgress:
             self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._running_rounds())])))
 
     def conclude(self) -> None:
-        """Report that all runs have ended, and that figures and other results are being written."""
+        """Report that all runs have ended, and results are being written."""
         if self._live is not None and self._task is not None:
             self._live.update(self._task, description="drawing pictures", note="")
         else:
             self._say("drawing pictures")
 
     def end(self, seconds: float, note: str) -> None:
-        """Report that the current run has ended after ``seconds``, with a ``note`` on its result."""
+        """Report that the current run has ended, with a ``note`` on its result."""
         job = self._at_work.pop(self._label, self._job)
         self._done += 1
         # Rounds that were not run, because of early stopping or because there are none, count as done.
@@ -197,7 +190,6 @@ class RunProgress:
             self._say(f"{line}; {left}" if left else line)
 
     def _running_rounds(self) -> int:
-        """Count the completed rounds of all unfinished runs."""
         return sum(job.played for job in self._at_work.values())
 
     def _left(self, played: float) -> str:
@@ -208,16 +200,15 @@ class RunProgress:
 
 
 def size_in_words(federation: Federation, config: Config) -> str:
-    """Return the numbers of hospitals, rows and features in words; rows are left out if their number is not public."""
+    """Return the numbers of hospitals, rows (if public) and features in words."""
     rows = [] if config.hides_sizes else [counted(int(federation.totals.sum()), "row")]
     return ", ".join([counted(len(federation.hospitals), "hospital"), *rows, counted(federation.X.shape[1], "feature")])
 
 
 def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]:
-    """Return warnings about the data; a warning that occurs for several seeds is returned once.
+    """Return warnings about the data, each once.
 
-    ``private``: whether a privacy guarantee is required. If so, the only result is a line that says that nothing is
-    reported, because the warnings are computed from all rows.
+    If ``private``, only :data:`UNSAID` is returned, because warnings are computed from all rows.
     """
     if private:
         return [UNSAID]

@@ -16,8 +16,7 @@ from raysim.metrics.labels import REGRESSION, TaskKind, reporting
 from raysim.statistics.differences.paired import FEW_HOSPITALS
 
 ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
-"""The smallest widths of a terminal, in characters, for which a comparison's table has spreads next to the means, not
-below them, and for which it has differences from the reference."""
+"""The smallest terminal widths, in characters, for spreads next to means and for differences from the reference."""
 
 RANKING = {
     "auroc": "mean AUROC",
@@ -26,11 +25,10 @@ RANKING = {
     "std": "std",
     "size_bias": "size bias",
 }
-"""The metrics in the table with their headings, for a label of two classes if AUROC is defined at some hospital."""
+"""The metrics with their headings, for a label of two classes if AUROC is defined at some hospital."""
 
 CLASSIFYING = {"accuracy": "accuracy", "ad": "AD", "sdad": "SDAD", "log_loss": "log loss"}
-"""The metrics in the table with their headings if AUROC is undefined, as for hospitals whose rows all have one
-class."""
+"""The metrics with their headings if AUROC is undefined at every hospital."""
 
 ERRORS = {
     "mae": "mean MAE",
@@ -39,11 +37,11 @@ ERRORS = {
     "gini": "Gini",
     "size_bias": "size bias",
 }
-"""The metrics in the table with their headings, for a numeric label."""
+"""The metrics with their headings, for a numeric label."""
 
 
 def run_table(title: str, models: Mapping[str, Mapping[str, float]]) -> Table:
-    """Build the table of a run: one row for each model, with its metrics from ``models``."""
+    """Build the table of a run, with one row for each model."""
     kind = reporting(next(iter(models.values())))
     headlines = [metrics[kind.headline] for metrics in models.values()]
     few = max(metrics["hospitals"] for metrics in models.values()) < FEW_HOSPITALS
@@ -60,10 +58,10 @@ def run_table(title: str, models: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
-    """Build the table of a comparison for a terminal of ``width`` characters; each strategy and model has a row.
+    """Build the table of a comparison for a terminal of ``width`` characters.
 
-    Means have a spread: the margin of a 95 % interval over folds if there are folds, else the standard deviation over
-    seeds. In a narrow terminal, spreads are below means, and differences from the reference are left out.
+    The spread of a mean is the margin of a 95 % interval over folds if there are folds, else the standard deviation
+    over seeds.
     """
     from raysim.report.tables import few, labels
 
@@ -103,9 +101,8 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
 def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) -> dict[str, str]:
     """Return the metrics to print in a table of models, with their headings.
 
-    ``headlines`` are the models' values of the main metric (AUROC or MAE); if all are undefined, other metrics are
-    printed. With ``few`` hospitals, the worst hospital replaces the worst decile, and there is no slope on hospital
-    size.
+    ``headlines`` are the models' main metrics; if all are undefined, other metrics are printed. With ``few`` hospitals,
+    the worst hospital replaces the worst decile, and there is no slope on hospital size.
     """
     if kind is REGRESSION:
         columns = ERRORS
@@ -118,7 +115,7 @@ def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) ->
 
 
 def titled(title: str) -> Table:
-    """Build an empty table with a title, in the style that all commands use."""
+    """Build an empty table with a title, in the style of all commands."""
     return Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
 
 
@@ -143,7 +140,6 @@ def _difference(row: Mapping[Any, Any], figure: str, digits: int, separator: str
 
 
 def _decimals(column: str, digits: int) -> int:
-    """Return the number of decimals of a column: 4 for the Gini coefficient, which has no unit, else ``digits``."""
     return 4 if column == "gini" else digits
 
 

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Unlikeness:
-    """How much the hospitals' training rows differ in labels, features and number."""
+    """How much hospitals' training rows differ in labels, features and number."""
 
     rows: tuple[tuple[str, str], ...]
     """For each measure, its name and its values as text."""
     sentence: str
-    """A clause on how much labels and features differ; empty if this is undefined."""
+    """A clause on how much labels and features differ; may be empty."""
 
     def table(self) -> Table:
-        """Return a table with one row for each measure of the differences between hospitals."""
+        """Return a table with one row for each measure."""
         title = "differences between hospitals (training rows)"
         table = Table(
             title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
@@ -41,8 +41,8 @@ class Unlikeness:
 def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikeness:
     """Measure how much hospitals' training rows differ in labels, features and number.
 
-    ``epsilon`` is added to each share of rows before the population stability index (PSI) is computed. If it is
-    ``counts``, half a row is added to each count instead.
+    ``epsilon`` is added to each share before the population stability index (PSI) is computed; with ``counts``, half a
+    row is added to each count.
     """
     rows, words = [], []
     sizes = federation.sizes("train")
@@ -78,12 +78,11 @@ def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikene
 
 
 LITTLE, MUCH = 0.1, 0.25
-"""The usual limits of the population stability index, PSI (Siddiqi 2006). A shift is small below the first, and large
-from the second on."""
+"""The usual limits of a small and a large population stability index, PSI (Siddiqi 2006)."""
 
 
 def unlike(psi: float) -> str:
-    """Describe a weighted population stability index (PSI) with a word and its limit; empty if it is undefined.
+    """Describe a population stability index (PSI) with a word and its limit; empty if undefined.
 
     >>> unlike(0.02), unlike(0.1), unlike(0.4), unlike(float("nan"))
     ('little (PSI below 0.1)', 'somewhat (PSI below 0.25)', 'much (PSI from 0.25)', '')
@@ -100,7 +99,6 @@ def _listed(figures: Mapping[str, float]) -> str:
 
 
 def _highest(values: NDArray[np.float64], names: Sequence[str]) -> str:
-    """Format the five highest of ``values``, each with its name from ``names``; NaN is left out."""
     order = [k for k in np.argsort(-values, kind="stable") if np.isfinite(values[k])]
     return ", ".join(f"{names[k]} {_short(values[k])}" for k in order[:5])
 

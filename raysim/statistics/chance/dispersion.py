@@ -1,7 +1,6 @@
 """Figures of dispersion over hospitals, for one federation or many simulated federations at once.
 
 The figures are defined as in :mod:`raysim.metrics.equity`, but some are computed only for at least ten hospitals.
-Hospitals at which the underlying figure, such as AUROC, is undefined are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ SAME_SIZE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Dispersion:
-    """Computes figures of dispersion, such as the standard deviation and the worst decile, over ``M`` hospitals.
+    """Computes figures of dispersion over ``M`` hospitals.
 
     - ``listed [M]``: whether a hospital has enough rows (for AUROC: of the rarer class) to be reported as the
       ``lowest`` or ``highest``.
@@ -36,9 +35,7 @@ class Dispersion:
 
     @property
     def levels(self) -> frozenset[str]:
-        """The names of figures that are on the scale of a hospital's own figure, such as the worst decile. The standard
-        deviation, the Gini index and the slope on size are not.
-        """
+        """The names of figures that are on the scale of a hospital's own figure, such as the worst decile."""
         return LEVELS if self.larger else ERROR_LEVELS
 
     def figures(self, values: Floats) -> dict[str, Floats]:
@@ -82,8 +79,7 @@ class Dispersion:
 
 
 LEVELS = frozenset({"lowest", "worst_decile", "p10"})
-"""Names of summaries on the scale of AUROC, which are worse when lower. All other summaries are worse when higher,
-except ``size_bias``, which has no better direction."""
+"""Names of summaries on the scale of AUROC, which are worse when lower."""
 
 ERROR_LEVELS = frozenset({"highest", "worst_decile", "p90"})
 """Names of summaries on the scale of an error, which are worse when higher."""

@@ -15,21 +15,18 @@ from raysim.statistics.chance.inversion import SAME, Estimate, at
 
 @dataclass(frozen=True)
 class FigureAndFloor:
-    """A figure of dispersion over hospitals, compared with its distribution under equal service, that is, if all
-    hospitals had the same true performance.
+    """A figure of dispersion over hospitals, compared with its distribution under equal service: all hospitals have the
+    same true performance.
 
     - ``value``: the figure on the test rows.
     - ``floor``: its mean under equal service. ``low`` to ``high``: its 95 % range under equal service.
     - ``p``: the share of simulations under equal service in which the figure is at least as bad; for ``size_bias``, the
       share in which it is at least as far from the floor, on either side.
     - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread (standard
-      deviation) between hospitals. Its interval reflects the uncertainty of this spread, and the variation between
-      simulated federations with this spread. On the scale of AUROC, it also reflects the uncertainty of the common
-      AUROC.
+      deviation) between hospitals.
     - ``excess``: the part of the figure that is due to the true spread.
 
-    ``true`` and ``excess`` are NaN for ``size_bias``, the slope of hospitals' performance on size, because a spread
-    that is unrelated to size implies no slope.
+    ``true`` and ``excess`` are NaN for ``size_bias``, the slope of hospitals' performance on size.
     """
 
     value: float
@@ -51,11 +48,11 @@ def compared_with_floor(
     *,
     worse_when_lower: bool,
 ) -> FigureAndFloor:
-    """Compare a figure of dispersion with its noise floor, that is, its distribution if hospitals do not differ.
+    """Compare a figure of dispersion with its noise floor.
 
     ``value`` is the figure on the test rows. ``taus`` are ``T`` true spreads between hospitals, the first of them 0.
     ``observed [T, B]`` are ``B`` simulated values of the figure at each of them. ``true`` is the estimate of the figure
-    without noise, and ``tau`` the estimate of the spread. ``worse_when_lower`` says whether lower values are worse.
+    without noise, and ``tau`` the estimate of the spread.
     """
     equal = observed[0]
     floor = float(equal.mean())
@@ -80,9 +77,7 @@ def noise_free_figure(
     of the hospitals' true figures in each simulation; its standard error is ``level_se``. Both are 0 for the standard
     deviation and the Gini index.
 
-    Each half-width of the interval is the root of the sum of three squared terms. They are the uncertainty due to
-    ``tau``; 1.96 times the standard deviation over simulations of the difference between figure and ``level``; and 1.96
-    times ``level_se``. The limits are clipped to between 0 and ``most``.
+    The limits are between 0 and ``most``.
     """
     apart = true - level
     low, centre, high = at(tau, taus, apart.mean(axis=1))
@@ -97,7 +92,7 @@ def noise_free_figure(
 
 
 def share_as_extreme(extreme: NDArray[np.bool_]) -> float:
-    """Return the p-value of the observed figure: the share of simulations whose figure is at least as extreme, which
-    are marked in ``extreme``. The observed federation counts as one of the simulations.
+    """Return the p-value of the observed figure; ``extreme`` marks the simulations whose figure is at least as extreme.
+    The observed federation counts as one of the simulations.
     """
     return float((1 + extreme.sum()) / (extreme.size + 1))

@@ -1,7 +1,7 @@
 """Test inversion: the true spreads between hospitals that are compatible with the observed statistic.
 
 The statistic is simulated for each true spread (a standard deviation) on a grid. A spread is in the interval if the
-observed value is in the middle 95 % of the values simulated with this spread.
+observed value is among the middle 95 % of values simulated with it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from raysim.core.arrays import Floats
 from raysim.core.levels import LEVEL, POWER
 
 TAUS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4)
-"""Standard deviations between hospitals of the logit of the true AUROC at which federations are simulated. Results at
-values between them are interpolated."""
+"""Standard deviations between hospitals of the logit of the true AUROC at which federations are simulated."""
 
 SAME = 1e-9
-"""Relative difference below which two values of a statistic count as equal. With few rows, many simulated values are
-equal except for rounding."""
+"""Relative difference below which two values of a statistic count as equal."""
 
 
 class Estimate(NamedTuple):
@@ -35,9 +33,8 @@ def invert(q: float, simulated: Floats, taus: Sequence[float]) -> Estimate:
     """Estimate the true spread (standard deviation) between hospitals, with its 95 % interval, from the observed
     statistic ``q``.
 
-    ``simulated [T, B]`` are ``B`` simulated values of the statistic at each of the spreads ``taus [T]``. A spread is in
-    the interval if between 2.5 % and 97.5 % of the values simulated at this spread are at least ``q``. The estimate is
-    the spread at which half of them are. These shares are made monotonic over the spreads and interpolated linearly.
+    ``simulated [T, B]`` are ``B`` simulated values of the statistic at each of the spreads ``taus [T]``. At the
+    estimate, half of the simulated values are at least ``q``.
     """
     share = np.maximum.accumulate((simulated >= q - SAME * q).mean(axis=1))
     tail = (1 - LEVEL) / 2
@@ -53,10 +50,10 @@ def at(tau: Estimate, taus: Sequence[float], values: Floats) -> Estimate:
 
 
 def visible(simulated: Floats, taus: Sequence[float]) -> float:
-    """Return the smallest true spread at which the interval of the spread excludes 0 in 80 % of simulations. It is
-    infinite if none of the spreads ``taus [T]`` reaches 80 %.
+    """Return the smallest true spread at which the interval of the spread excludes 0 in 80 % of simulations, or
+    infinity.
 
-    ``simulated [T, B]`` are ``B`` simulated values of the statistic at each of ``taus``.
+    ``simulated [T, B]`` are ``B`` simulated values of the statistic at each of the spreads ``taus [T]``.
     """
     critical = np.quantile(simulated[0], (1 + LEVEL) / 2, method="higher")
     return _crossing(np.maximum.accumulate((simulated > critical).mean(axis=1)), taus, POWER)

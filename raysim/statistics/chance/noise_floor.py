@@ -1,10 +1,10 @@
 """The noise floor: differences between hospitals under equal service, and the true spread beyond it.
 
 Hospitals with few events differ in AUROC by chance. raysim simulates federations with the same numbers of rows, in
-which every hospital has the same true AUROC and ROC shape. In each simulation it computes figures of dispersion over
-hospitals. The test uses Q, the weighted sum of squares of hospitals' AUROCs around their mean. The true spread is the
-standard deviation between hospitals. Its interval contains the spreads that this test does not reject. The noise-free
-value of every figure is derived from this one interval, so that figures cannot contradict each other.
+which every hospital has the same true AUROC and ROC shape. The test uses Q, the weighted sum of squares of hospitals'
+AUROCs around their mean. The interval of the true spread (standard deviation) between hospitals contains the spreads
+that this test does not reject. The noise-free value of every figure is derived from this one interval, so that figures
+cannot contradict each other.
 
 The floor assumes one ROC shape for all hospitals; prevalence and the level of scores may differ. The interval assumes
 that hospitals' true AUROCs are normal on the logit scale and unrelated to size. Definitions and coverage:
@@ -42,14 +42,13 @@ FEWEST = 3
 DRAWS = 1000
 
 STAGE = 3
-"""The number of true standard deviations between hospitals that are simulated at a time, in ascending order, until
-larger ones cannot change the results."""
+"""The number of true standard deviations between hospitals that are simulated at a time, in ascending order."""
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
-    """How much a model's AUROC or error differs between hospitals, compared with simulations of equal service, in which
-    all hospitals have the same true value.
+    """How much a model's AUROC or error differs between hospitals, compared with simulations of equal service: all
+    hospitals have the same true value.
 
     - ``figure``: the name of the figure, AUROC or an error. ``common``: its true value at every hospital under equal
       service. ``hospitals``: the number of hospitals at which the figure is defined.
@@ -57,9 +56,8 @@ class NoiseFloor:
       share of simulations under equal service with a Q at least as large (twice, because the interval of ``tau`` has
       two sides).
     - ``tau``: the true standard deviation over hospitals of the figure's logit (for an error: of its logarithm). Its
-      ``high`` is infinite if even the largest simulated spread is not too large for the data.
-    - ``demonstrated``: whether a difference between hospitals is demonstrated, that is, the interval of ``tau``
-      excludes 0.
+      ``high`` is infinite if it is above the largest simulated spread.
+    - ``demonstrated``: whether the interval of ``tau`` excludes 0.
     - ``visible``: the smallest tau that would be demonstrated in 80 % of simulated federations; infinite if it is above
       the largest simulated spread.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
@@ -98,7 +96,7 @@ class NoiseFloor:
         )
 
     def _spread(self) -> str:
-        """Return a clause on how much hospitals differ, as far as this can be estimated."""
+        """Return a clause on how much hospitals differ."""
         (low, high), (least, most) = self._range(self.tau.estimate), self._range(self.tau.low)
         excluded = f"the data exclude a range as narrow as {least} to {most}" if least else ""
         if low:
@@ -108,9 +106,7 @@ class NoiseFloor:
         return f"{apart}; {excluded}" if excluded else apart
 
     def _range(self, tau: float) -> tuple[str, str]:
-        """Return the range of the true figures of 95 % of hospitals as two texts. Both are empty if the range is
-        undefined.
-        """
+        """Return the range of the true figures of 95 % of hospitals as two texts, empty if undefined."""
         if not np.isfinite([self.common, tau]).all() or (self.larger and not 0 < self.common < 1):
             return "", ""
         low, high = (true_range if self.larger else true_error_range)(self.common, tau)
@@ -132,8 +128,7 @@ def noise_floor(
 
     ``sizes [H]`` are the total numbers of rows of the hospitals, on which ``size_bias`` depends. ``minimum_events`` is
     the number of rows of the rarer class that a hospital needs to be reported as the lowest. The test and the spread
-    use every hospital with a defined AUROC. ``taus``, the true spreads that are simulated, ascend from 0. Several
-    strategies share simulations if they use the same :class:`Chance`.
+    use every hospital with a defined AUROC. ``taus``, the true spreads that are simulated, ascend from 0.
     """
     curve = common_curve(sums)
     judged = curve.judged
@@ -166,11 +161,9 @@ def error_floor(
 ) -> NoiseFloor:
     """Compare the differences between ``H`` hospitals' mean absolute errors with differences by chance.
 
-    Each hospital sends its mean absolute error and its root mean square error over ``rows [H]``. Hospitals without
-    rows, or with an error that is not finite, are left out. ``errors_of_all [N]`` are the absolute errors of all rows
-    of the remaining hospitals, in any order; they may be rounded to bins. If hospitals do not differ, errors have the
-    same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one, for
-    any distribution. If errors are constant within every hospital, nothing is tested.
+    Hospitals without rows, or with an error that is not finite, are left out. ``errors_of_all [N]`` are the absolute
+    errors of all rows of the remaining hospitals, in any order; they may be rounded to bins. The test permutes errors
+    over hospitals.
 
     Other arguments are as for :func:`noise_floor`. Raises ``ValueError`` if the remaining hospitals do not have ``N``
     rows.
@@ -205,8 +198,8 @@ def _against(
     draw: Callable[[Sequence[float]], Iterable[SimulatedFederations]],
     taus: Sequence[float],
 ) -> NoiseFloor:
-    """Compare the differences between hospitals with differences by chance. ``values [M]`` are the hospitals' figures,
-    and ``variance [M]`` the variances of these figures. ``draw`` simulates federations with the true spreads ``taus``.
+    """Compare hospitals' ``values [M]``, of variances ``variance [M]``, with differences by chance. ``draw`` simulates
+    federations with the true spreads ``taus``.
     """
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
         raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")
@@ -260,8 +253,7 @@ class _Stage(NamedTuple):
     """Statistics of ``B`` simulated federations at each of ``t`` true spreads, each ``[t, B]``.
 
     ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true figures. ``observed`` are the
-    figures of dispersion over hospitals, by name, computed on simulated rows; ``true`` are the same figures without
-    noise.
+    figures of dispersion over hospitals, by name; ``true`` are the same figures without noise.
     """
 
     q: Floats

@@ -1,7 +1,7 @@
 """Simulate federations with given numbers of rows: hospitals' figures under chance alone, or chance and a true spread.
 
-For AUROC, scores are normal, with one ROC shape for all hospitals. The same normal numbers are used for all true
-spreads, so that results differ only because of the spread.
+For AUROC, scores are normal, with one ROC shape for all hospitals. All true spreads use the same normal numbers, so
+that results differ only because of the spread.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ BLOCK = 1 << 21
 """The largest number of simulated scores, or of AUROCs, that are in memory at a time (16 MB)."""
 
 MOST_SPREADS = 13
-"""The number of true standard deviations between hospitals for which a block reserves memory. It is fixed, so that
-results do not depend on how many are simulated."""
+"""The number of true spreads for which a block reserves memory: fixed, so that results do not depend on it."""
 
 GAP = 64.0
 """The distance by which the scores of neighbouring hospitals are moved apart in one sorted array. Normal scores lie
-within half of it, and shifted scores are clipped to half of it, so that hospitals do not overlap."""
+within half of it.
+"""
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
@@ -70,9 +70,8 @@ def federations(
     [H]`` and ``non_events [H]`` rows of each class, all above 0.
 
     At each of the true spreads ``taus [T]``, a hospital's true AUROC is ``expit(mu + tau z)`` with ``z`` standard
-    normal. ``mu`` is in ``middles [T]``, which :func:`centres` computes for the common AUROC. Scores of non-events are
-    standard normal; scores of events are normal with the standard deviation ``event_sd``. With a tau of 0, all
-    hospitals have the same true AUROC. Calls with the same :class:`Chance` use the same random numbers.
+    normal. The values of ``mu`` are ``middles [T]``, from :func:`centres`. Scores of non-events are standard normal;
+    scores of events are normal with the standard deviation ``event_sd``.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     m, n = np.asarray(events, dtype=np.int64), np.asarray(non_events, dtype=np.int64)
@@ -106,10 +105,8 @@ class Scores(NamedTuple):
     """Standard normal scores of the rows of ``b`` simulated federations with ``H`` hospitals, sorted within each
     hospital.
 
-    At each hospital, one class has more rows than the other. ``commoner [b, C]`` are the scores of the rows of this
-    class, and ``rarer [b, R]`` those of the other class. :data:`GAP` times the index of the hospital is added to
-    ``commoner``, so that hospitals do not overlap. ``hospital [b, H]`` is a normal number for each hospital, from which
-    its true AUROC is computed.
+    ``commoner [b, C]`` are the scores of the class with more rows at a hospital, and ``rarer [b, R]`` those of the
+    other class. :data:`GAP` times the index of the hospital is added to ``commoner``.
     """
 
     commoner: Floats
@@ -129,11 +126,9 @@ class Deals(NamedTuple):
 
 
 class Chance:
-    """A source of random numbers that gives every model the same ones: it restarts the stream of ``generator`` for each
-    model.
+    """A source of random numbers, the same for every model.
 
-    If all simulations fit into one block, the block is kept and reused for the next model with the same numbers of
-    rows, because sampling and sorting are most of the work.
+    If all simulations fit into one block, it is kept for the next model with the same numbers of rows.
     """
 
     def __init__(self, generator: Callable[[], np.random.Generator]) -> None:
@@ -142,9 +137,8 @@ class Chance:
         self._stored: list[Any] = []
 
     def scores(self, of_commoner: Ints, of_rarer: Ints, hospitals: int, draws: int, size: int) -> Iterator[Scores]:
-        """Yield normal scores for ``draws`` federations, ``size`` federations at a time. ``of_commoner`` has the index
-        of the hospital for each row of the class with more rows at this hospital. ``of_rarer`` has it for each of the
-        other rows.
+        """Yield normal scores for ``draws`` federations, ``size`` federations at a time. ``of_commoner`` and
+        ``of_rarer`` are the indices of the hospitals of the rows of each class (see :class:`Scores`).
         """
 
         def block(rng: np.random.Generator, federations: int) -> Scores:
@@ -171,9 +165,7 @@ class Chance:
     def _blocks(
         self, counts: tuple[bytes | int, ...], block: Callable[[np.random.Generator, int], T], draws: int, size: int
     ) -> Iterator[T]:
-        """Yield ``draws`` federations in blocks of ``size``. A single block is kept, and yielded again to the next
-        caller with the same ``counts``.
-        """
+        """Yield ``draws`` federations in blocks of ``size``."""
         if counts == self._counts:
             yield from self._stored
             return
@@ -188,14 +180,14 @@ class Chance:
 def errors(
     rows: ArrayLike, pooled: ArrayLike, within: float, taus: ArrayLike, draws: int, rng: np.random.Generator | Chance
 ) -> Iterator[SimulatedFederations]:
-    """Simulate the mean absolute errors of hospitals with ``rows [H]`` rows; the counterpart of :func:`federations`.
+    """Simulate the mean absolute errors of hospitals with ``rows [H]`` rows.
 
     ``pooled [N]`` are the errors of all rows, not all of them 0. At a spread of 0 they are permuted over hospitals.
 
     At every other spread ``tau`` in ``taus [T]``, a hospital's true error is sampled from a log-normal distribution.
-    Its mean is that of all errors, and the standard deviation of the logarithm is ``tau``. The errors of its rows,
-    divided by the true error, have the shape of the pooled distribution. Their standard deviation is at most
-    ``within``, the standard deviation within a hospital.
+    This distribution has the mean of all errors, and ``tau`` as the standard deviation of the logarithm. Errors of
+    rows, divided by the true error, have the shape of the pooled distribution, with a standard deviation of at most
+    ``within``.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)
@@ -215,9 +207,6 @@ def errors(
 
 
 def _ascending(scores: Floats, hospital: Ints) -> Floats:
-    """Return ``scores [b, n]`` sorted within each hospital; searching for scores in this order uses the processor's
-    cache well.
-    """
     scores += GAP * hospital
     scores.sort(axis=1)
     scores -= GAP * hospital

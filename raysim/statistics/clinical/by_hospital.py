@@ -1,9 +1,8 @@
 """Calibration in the large at each hospital, and the number of hospitals at which risks are demonstrably wrong.
 
 Each hospital's number of events is tested against the predicted risks of its rows. If the risks are right, this number
-is Poisson-binomial, the sum of independent events with different probabilities (Hong 2013). The number of hospitals
-with wrong risks, and the list of them, are corrected for multiplicity (:mod:`raysim.statistics.several`). Without this
-correction, some hospitals would appear to be wrong even with perfect risks. Definitions: ``docs/statistics.md``.
+is Poisson-binomial (Hong 2013). The number of hospitals with wrong risks, and the list of them, are corrected for
+multiplicity (:mod:`raysim.statistics.several`). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -26,14 +25,13 @@ from raysim.statistics.several import Bound, bound, holm
 State = Literal["off", "within", "open", ""]
 
 LARGE = 5000
-"""Largest number of rows for which the distribution of the number of events is computed exactly. With more rows, the
-normal approximation is used."""
+"""Largest number of rows for which the distribution of the number of events is computed exactly."""
 
 TOLERATED = (0.8, 1.25)
 """A hospital counts as calibrated if the interval of its ratio of observed to expected events lies in this range."""
 
 AT_A_TIME = 256
-"""The number of groups of rows with equal risk whose characteristic functions are in memory at a time."""
+"""The number of characteristic functions in memory at a time."""
 
 
 class HospitalCalibration(NamedTuple):
@@ -42,10 +40,9 @@ class HospitalCalibration(NamedTuple):
     - ``observed [H]`` and ``expected [H]``: the numbers of events among ``rows [H]``; NaN if a prediction is NaN.
     - ``ratio [H]``: observed over expected events, with 95 % interval ``low [H]`` to ``high [H]``; NaN if no event is
       expected.
-    - ``p [H]``: the two-sided p-value of the hypothesis that the predicted risks are right; NaN without rows or if a
-      prediction is NaN. With several seeds, it is the largest of the seeds' p-values.
+    - ``p [H]``: the two-sided p-value of right predicted risks; NaN without rows or if a prediction is NaN.
     - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the
-      interval lies in :data:`TOLERATED`; otherwise ``open``. The text is empty where ``p`` is NaN.
+      interval lies in :data:`TOLERATED`; otherwise ``open``. It is empty where ``p`` is NaN.
     """
 
     observed: Floats
@@ -59,9 +56,7 @@ class HospitalCalibration(NamedTuple):
 
     @property
     def bound(self) -> Bound:
-        """A lower bound on the number of hospitals whose risks are demonstrably wrong, with the indices of some of
-        them.
-        """
+        """A lower bound on the number of hospitals whose risks are demonstrably wrong."""
         return bound(self.p)
 
     def share(self, state: State) -> float:
@@ -87,8 +82,7 @@ def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
 def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCalibration:
     """Combine the calibration of the same hospitals over training ``seeds``, at least one.
 
-    Figures are means over the seeds that define them. A hospital's p-value is the largest over seeds, so that risks
-    count as wrong (``off``) only if every seed demonstrates it.
+    Figures are means over the seeds that define them. A hospital's p-value is the largest over seeds.
     """
     if len(seeds) == 1:
         return seeds[0]
@@ -102,21 +96,16 @@ def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCali
 def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
     """Return the two-sided p-value of ``observed`` events if predicted risks are right.
 
-    There are ``B`` groups of rows: ``rows [B]`` are their sizes, and ``risks [B]`` the predicted risk in each. The
-    p-value is twice the smaller of the two tail probabilities, at most 1. It is NaN without rows, or if ``observed`` or
-    a risk is NaN.
+    ``rows [B]`` are the sizes of ``B`` groups of rows, and ``risks [B]`` the groups' predicted risks. The p-value is
+    twice the smaller of the two tail probabilities, at most 1. It is NaN without rows, or if ``observed`` or a risk is
+    NaN.
     """
     below, above = events_tails(observed, risks, rows)
     return float(min(1.0, 2.0 * min(below, above))) if below == below else below
 
 
 def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[float, float]:
-    """Return the probabilities of at most, and of at least, ``observed`` events. There are ``B`` groups of rows: ``rows
-    [B]`` are their sizes, and ``risks [B]`` the predicted risk in each.
-
-    The probabilities are exact up to :data:`LARGE` rows, by the characteristic function. With more rows, the normal
-    approximation with a continuity correction is used.
-    """
+    """Return the probabilities of at most, and of at least, ``observed`` events; arguments as for :func:`events_p`."""
     p, n = np.asarray(risks, dtype=np.float64), np.asarray(rows, dtype=np.int64)
     total = int(n.sum())
     if total == 0 or np.isnan(observed) or np.isnan(p).any():

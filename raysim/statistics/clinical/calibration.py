@@ -1,9 +1,9 @@
-"""Calibration of predicted probabilities: calibration in the large, calibration slope, the calibration error in bins,
-and their combination over hospitals.
+"""Calibration of predicted probabilities: calibration in the large, calibration slope, and the calibration error in
+bins.
 
-Functions take groups of rows that have the same prediction. Single rows are groups of one, and a histogram of scores
-gives one group for each bin (:func:`from_histogram`). Sources: Cox 1958 (intercept and slope); Murphy 1973 (the parts
-of the Brier score). Definitions: ``docs/statistics.md``.
+Functions take groups of rows that have the same prediction. Each bin of a histogram of scores is a group
+(:func:`from_histogram`). Sources: Cox 1958 (intercept and slope); Murphy 1973 (the parts of the Brier score).
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ STEPS = 25
 """Largest number of Newton steps. If a fit needs more, it is treated as having no finite solution."""
 
 STEEPEST = 20.0
-"""Largest absolute slope or intercept. If a fit exceeds it, predictions are treated as separating the classes, and
-there is no finite solution."""
+"""Largest absolute slope or intercept. A fit beyond it is treated as having no finite solution."""
 
 FLAT = 1e-6
-"""Largest gradient at which a fit counts as optimal, relative to the sum of the absolute values of the gradient's
-terms."""
+"""Largest relative gradient at which a fit counts as optimal."""
 
 ENOUGH = 10
 """Smallest number of events, and of non-events, for which a hospital's own calibration intercept and slope are
@@ -43,11 +41,11 @@ BINS = 10
 is closed at both ends."""
 
 BINNED_ROWS = 100
-"""Smallest number of rows for a calibration error. With fewer rows, most of it would be expected by chance."""
+"""Smallest number of rows for a calibration error."""
 
 
 class Groups(NamedTuple):
-    """``B`` groups of rows. The rows of a group have the same prediction, whose logit is in ``logit [B]``. ``rows [B]``
+    """``B`` groups of rows. The rows of a group have the same prediction, with the logit ``logit [B]``. ``rows [B]``
     and ``events [B]`` are the numbers of rows and of events.
     """
 
@@ -93,8 +91,7 @@ class CalibrationError:
     """The expected calibration error with its 95 % interval, and the error that perfectly calibrated predictions have.
 
     - ``value``, ``low`` to ``high``: the error, and an interval for the error in other patients of the same population.
-    - ``floor``, ``floor_high``: the mean and the 95th percentile of the error if predictions are perfectly calibrated,
-      with the same number of rows in each bin.
+    - ``floor``, ``floor_high``: the mean and the 95th percentile of the error if predictions are perfectly calibrated.
 
     All five are NaN for fewer than 100 rows.
     """
@@ -107,9 +104,7 @@ class CalibrationError:
 
 
 def from_histogram(histogram: ScoreHistogram) -> Groups:
-    """Return the bins of a histogram of scores as groups of rows. The prediction of a group is the middle of its bin,
-    which differs from the probability of each row in the bin by less than .002.
-    """
+    """Return the bins of a histogram of scores as groups of rows. A group's prediction is the middle of its bin."""
     low, high = edges(histogram.bins)
     # The bin of an infinite margin has no other margins; its other end is not a number.
     middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))
@@ -142,9 +137,7 @@ def calibration(groups: Groups) -> Calibration:
 
 
 class Bins(NamedTuple):
-    """Sums that a hospital sends for its calibration error. They are the number of rows, the sum of predictions and the
-    number of events in each of ``BINS`` bins of predicted probability.
-    """
+    """Sums that a hospital sends for its calibration error, each over the rows of a bin of predicted probability."""
 
     rows: Floats
     predicted: Floats
@@ -152,9 +145,7 @@ class Bins(NamedTuple):
 
 
 def binned(groups: Groups, bins: int = BINS) -> Bins:
-    """Compute the number of rows, sum of predictions and number of events in each of ``bins`` bins of equal width
-    between 0 and 1. The results of several hospitals can be added.
-    """
+    """Compute the number of rows, sum of predictions and number of events in each of ``bins`` bins of equal width."""
     p = expit(groups.logit)
     of = bin_of(p, bins)
     rows, predicted, events = (
@@ -172,11 +163,6 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
     """Compute the expected calibration error, its interval, and the error of perfectly calibrated predictions. The
     error is the mean over ``bins``, weighted by rows, of the distance between mean prediction and share of events.
-
-    Perfectly calibrated predictions are simulated: each bin's events are sampled ``draws`` times with the predicted
-    probability. The half-width of the interval is the larger of two 95th percentiles: of these simulated errors, and of
-    the total deviation of all bins' events from their expectation (:func:`_missed`). By the triangle inequality, chance
-    cannot change the error by more than this deviation.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)
@@ -190,11 +176,8 @@ def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -
 
 
 def _missed(rows: Floats, events: Floats) -> float:
-    """Return the 95th percentile of a sum over bins: how far each bin's number of events is from its expectation.
-
-    Deviations are treated as normal, with the variance that follows from the observed share of events. To compute this
-    share, half an event and half a row without the event are added to each of the bins ``rows [B]``. A bin without
-    events is therefore not treated as certain.
+    """Return the 95th percentile of the sum over bins of distances between numbers of events and their expectations.
+    Half an event and half a row without the event are added to each bin, so that a bin without events is not certain.
     """
     share = (events + 0.5) / (rows + 1)
     return float(np.quantile(_distances(len(rows)) @ np.sqrt(rows * share * (1 - share)), LEVEL))
@@ -202,18 +185,14 @@ def _missed(rows: Floats, events: Floats) -> float:
 
 @cache
 def _distances(bins: int) -> Floats:
-    """Return ``10000`` samples of the absolute values of ``bins`` standard normal numbers, ``[10000, bins]``; they are
-    the same in every call.
-    """
+    """Return ``10000`` samples of the absolute values of ``bins`` standard normal numbers, ``[10000, bins]``."""
     return np.asarray(np.abs(stream(0, "calibration error").standard_normal((10_000, bins))))
 
 
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:
-    """Fit a logistic regression of the events of ``B`` groups on ``columns [d, B]`` by Newton's method. Standard errors
-    follow from the information matrix.
+    """Fit a logistic regression of the events of ``B`` groups on ``columns [d, B]`` by Newton's method.
 
-    With an extremely large margin, the steps of Newton's method from coefficients of 0 can become tiny far from the
-    optimum. The gradient shows this, and the fit is then repeated from a slope of 1.
+    If the steps from coefficients of 0 become tiny far from the optimum, the fit is repeated from a slope of 1.
     """
     for start in np.eye(len(columns))[[-1]] * np.arange(2)[:, None]:
         fitted = _fit_from(start, groups, columns, offset)

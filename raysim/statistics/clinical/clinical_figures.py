@@ -1,9 +1,6 @@
 """Clinical figures of predictions by hospital: calibration, decisions at a threshold, and net benefit.
 
-All figures are computed from hospitals' counts of their scores (:class:`raysim.metrics.score_counts.ScoreCounts`).
-Functions return one value for each hospital in the counts. :meth:`ScoreCounts.together` adds the counts of all
-hospitals, as if they were one hospital. Undefined figures are NaN, with the reason in words. Definitions:
-``docs/metrics.md``.
+Undefined figures are NaN, with the reason in words. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -50,8 +47,7 @@ NO_THRESHOLD = "too few rows to choose the threshold"
 COEFFICIENTS = ("calibration_in_the_large", "calibration_intercept", "calibration_slope")
 
 FLOOR_DRAWS = 1000
-"""Number of simulations of well-calibrated predictions, from which the calibration error that is due to chance is
-computed."""
+"""Number of simulations of well-calibrated predictions for the calibration error by chance."""
 
 
 class ClinicalFigure(NamedTuple):
@@ -84,12 +80,11 @@ def figures(
     rng: np.random.Generator,
     scored: Sequence[Groups] | None = None,
 ) -> list[ClinicalFigure]:
-    """Compute all clinical figures of each of the ``H`` hospitals in ``counts``: calibration, decisions at
-    ``thresholds``, and sensitivity or specificity at the operating ``points``.
+    """Compute all clinical figures of each of the ``H`` hospitals in ``counts``.
 
     ``counts`` must contain the number of rows at or above each of ``thresholds``; ``bins`` is the number of bins of the
     calibration error. ``scored [H]`` are the exact scores of each hospital's rows. Without them, calibration
-    coefficients and expected events are computed from the middles of the histogram's bins, and are approximate.
+    coefficients and expected events are approximate.
     """
     return [
         *_coefficients(counts, scored),
@@ -101,9 +96,7 @@ def figures(
 
 
 def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
-    """Compute the calibration of the rows of all hospitals together: slope, calibration in the large, and calibration
-    error.
-    """
+    """Compute the calibration of the rows of all hospitals together."""
     together = counts.together()
     large, _, slope = _coefficients(together)
     sums = binned(together, bins)
@@ -117,7 +110,6 @@ def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
 
 
 def _coefficients(counts: ScoreCounts, scored: Sequence[Groups] | None = None) -> list[ClinicalFigure]:
-    """Compute the calibration in the large, intercept and slope of each hospital with enough rows of both classes."""
     events, rows = counts.events, counts.rows
     reason = _reasons(
         counts, {FEW_OF_A_CLASS: np.minimum(events, rows - events) < ENOUGH, ONE_CLASS: _one_class(counts)}
@@ -149,9 +141,6 @@ def _observed_over_expected(counts: ScoreCounts, scored: Sequence[Groups] | None
 
 
 def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator) -> list[ClinicalFigure]:
-    """Compute the expected calibration error of each hospital, and the mean and the 95th percentile of the error of
-    perfectly calibrated predictions.
-    """
     reason = _reasons(counts, {FEW_ROWS: counts.rows < BINNED_ROWS})
     sums = binned(counts, bins)
     errors = np.full((5, len(reason)), np.nan)
@@ -185,11 +174,7 @@ def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[ClinicalFi
 
 
 def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator) -> ClinicalFigure:
-    """Compute each hospital's sensitivity, or specificity, at the threshold of an operating ``point``.
-
-    If there is one hospital (or all hospitals as one) and the threshold was chosen on the evaluated rows, the interval
-    includes the choice of the threshold.
-    """
+    """Compute each hospital's sensitivity, or specificity, at the threshold of an operating ``point``."""
     predicted = counts.bins >= point.bin
     if point.of_events:
         right, of = counts.sums(counts.positives * predicted), counts.events
@@ -221,8 +206,7 @@ def _share(
 def _reasons(counts: ScoreCounts, why: dict[str, NDArray[np.bool_]]) -> Words:
     """Return the reason why a figure is undefined at each hospital, ``[H]``, or an empty text.
 
-    ``why`` says for each reason at which hospitals it holds; the last one that holds is returned. If a hospital has no
-    rows or a NaN prediction, that reason is returned.
+    ``why`` says for each reason at which hospitals it holds; the last one that holds is returned.
     """
     reason = np.full(len(counts.filled), "", dtype=object)
     for words, holds in [*why.items(), (NO_ROWS, counts.rows == 0), (BROKEN, counts.broken)]:

@@ -1,7 +1,6 @@
 """Curves of a clinical report by hospital: observed against predicted risk, and net benefit by threshold.
 
-Curves are computed from hospitals' counts of their scores. :meth:`ScoreCounts.together` adds the counts of all
-hospitals, as if they were one hospital. Definitions: ``docs/metrics.md``.
+Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ class NetBenefits(NamedTuple):
 
 
 def net_benefit_curve(counts: ScoreCounts, thresholds: Floats) -> NetBenefits:
-    """Compute each hospital's decision curve, its net benefit at each of ``thresholds [T]``. Thresholds are moved to
-    the nearest edges of the bins in which scores were counted.
+    """Compute each hospital's net benefit at each of ``thresholds [T]``. Thresholds are moved to the nearest edges of
+    the bins in which scores were counted.
     """
     events, rows = unless_broken(counts, counts.events), unless_broken(counts, counts.rows)
     hits, alarms = (np.stack(each, axis=1) for each in zip(*predicted_at(counts, thresholds), strict=True))
@@ -102,13 +101,12 @@ def expected_events(counts: ScoreCounts) -> Floats:
 
 
 def _middles(counts: ScoreCounts) -> Groups:
-    """Return the bins of all hospitals, concatenated, as groups of rows whose prediction is the middle of their bin."""
     return from_histogram(counts.histogram)
 
 
 def binned(counts: ScoreCounts, bins: int) -> Bins:
-    """Return for each hospital the number of rows, the sum of predictions and the number of events in each of ``bins``
-    bins of equal width between 0 and 1, ``[H, bins]`` each.
+    """Return for each hospital and bin the number of rows, the sum of predictions and the number of events, ``[H,
+    bins]`` each.
     """
     p, hospitals = probabilities(counts), len(counts.filled)
     cell = np.repeat(np.arange(hospitals), counts.filled) * bins + bin_of(p, bins)
@@ -126,9 +124,7 @@ def unless_broken(counts: ScoreCounts, values: NDArray[Any]) -> Floats:
 
 
 def _first_bins(thresholds: Floats) -> Floats:
-    """Return for each threshold the lowest bin whose rows are classified as positive: the bin whose lower edge is
-    nearest to the threshold.
-    """
+    """Return for each threshold the lowest bin whose rows are classified as positive."""
     logits = np.log(thresholds) - np.log1p(-thresholds)
     inside = (sortable(logits.astype(np.float32)) >> 16).astype(np.uint16)
     low, high = edges(inside)

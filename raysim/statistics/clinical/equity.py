@@ -1,8 +1,8 @@
 """Equity between hospitals in each clinical figure, and a test of their differences against chance.
 
 If a figure has a best value, such as 1 for the calibration slope, hospitals' distances from the best value are
-compared. For figures that are shares of rows, differences by chance are simulated. Hospitals keep their numbers of
-rows, and all have the same true share, that of all hospitals together. Definitions: ``docs/metrics.md``.
+compared. For figures that are shares of rows, differences by chance are simulated, with the same true share at all
+hospitals. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FEWEST = 3
 """The smallest number of hospitals for a test of whether they differ more than by chance."""
 
 CACHED = 1 << 17
-"""Number of rows simulated at a time; they fit into the processor's cache."""
+"""Number of rows simulated at a time."""
 
 DISTANCES: dict[str, Callable[[Floats], Floats]] = {
     "calibration_in_the_large": np.abs,
@@ -37,11 +37,10 @@ DISTANCES: dict[str, Callable[[Floats], Floats]] = {
     "observed_over_expected": lambda ratio: np.abs(np.log(np.where(ratio > 0, ratio, np.nan))),
     "calibration_error": np.abs,
 }
-"""Functions that compute the distance of a calibration metric from its best value, by the name of the metric. Hospitals
-are compared by this distance; less is better."""
+"""Functions that compute the distance of a calibration metric from its best value, by the name of the metric."""
 
 SHARES = ("sensitivity", "specificity", "ppv", "npv", "sensitivity_at_specificity", "specificity_at_sensitivity")
-"""Metrics that are shares of rows, so that their variation by chance is binomial. More is better."""
+"""Metrics that are shares of rows, so that their variation by chance is binomial."""
 
 
 class ClinicalEquity(NamedTuple):
@@ -52,7 +51,7 @@ class ClinicalEquity(NamedTuple):
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
     - ``floor_std`` and ``floor_worst_decile``: the standard deviation and the worst decile of hospitals that differ
       only by chance, averaged over simulations. ``p``: the probability that such hospitals differ at least as much as
-      observed. Each is NaN if it is not computed for the figure, or for fewer than three hospitals.
+      observed. All three are NaN if they are not computed for the figure, or for fewer than three hospitals.
     """
 
     figure: str
@@ -96,10 +95,9 @@ def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, dr
     """Return the probability that hospitals with equal calibration would differ from each other at least as much as
     these ``hospitals``.
 
-    Hospitals' observed numbers of events are compared with the expected ones. Each hospital's events are simulated from
-    its predictions, which are first recalibrated by one intercept common to all hospitals. Hospitals with few events
-    can therefore be included. The result is NaN for fewer than three hospitals with rows, if all rows have one class,
-    or if a prediction is 0 or 1.
+    Each hospital's events are simulated from its predictions, recalibrated by one intercept common to all hospitals.
+    The result is NaN for fewer than three hospitals with rows, if all rows have one class, or if a prediction is 0 or
+    1.
     """
     full = [groups for groups in hospitals if len(groups.rows)]
     if len(full) < FEWEST:
@@ -131,9 +129,6 @@ def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, dr
 
 
 def _groups(counts: ScoreCounts) -> list[Groups]:
-    """Return the histogram bins of each hospital as groups of rows. Hospitals without rows, or with a prediction that
-    is NaN, are left out.
-    """
     together, offsets = from_histogram(counts.histogram), counts.offsets.tolist()
     judged = np.flatnonzero((counts.rows > 0) & ~counts.broken).tolist()
     return [Groups(*(part[offsets[h] : offsets[h + 1]] for part in together)) for h in judged]

@@ -31,7 +31,7 @@ class OperatingPoint:
 
     - ``figure``: the figure that is evaluated at the threshold, ``sensitivity_at_specificity`` or
       ``specificity_at_sensitivity``. ``at``: the specificity, or sensitivity, that the threshold reaches.
-    - ``of_events``: whether the evaluated figure is a share of events, that is, a sensitivity.
+    - ``of_events``: whether the evaluated figure is a sensitivity.
     - ``bin``: the lowest bin of scores that is classified as positive; ``threshold``: its lowest probability. Both are
       NaN if there are too few rows to choose a threshold. If the specificity is reached only by classifying no row as
       positive, the bin is infinite and the threshold 1.
@@ -52,8 +52,8 @@ def operating_points(
     """Return the threshold that reaches ``specificity`` over the rows of all hospitals, and the one that reaches
     ``sensitivity``.
 
-    They are chosen on ``validation`` rows. If ``validation`` is None, they are chosen on the rows of ``counts``.
-    Figures on these rows are then optimistic.
+    They are chosen on ``validation`` rows, or else on the rows of ``counts``; figures on these rows are then
+    optimistic.
     """
     chosen = (counts if validation is None else validation).together()
     groups = _by_bin(chosen)
@@ -77,10 +77,8 @@ def with_the_threshold_chosen_again(
     """Return the 95 % bootstrap interval of a sensitivity or specificity, with the threshold chosen again in every
     sample.
 
-    Events and other rows are resampled separately. The threshold is chosen from the ``n`` rows of one class. In a
-    sample, it is the ``k``-th score, where ``k / n`` is the required rate. This is the score of row ``n u`` of the
-    sorted original rows. Here ``u`` is the ``k``-th smallest of ``n`` uniform numbers, which has a beta distribution.
-    The number of rows of the other class beyond the threshold is binomial.
+    Events and other rows are resampled separately: the rank of the threshold has a beta distribution, and the number of
+    rows beyond it is binomial.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:
@@ -97,6 +95,6 @@ def with_the_threshold_chosen_again(
 
 
 def _by_bin(counts: ScoreCounts) -> Groups:
-    """Return the rows of each bin as a group. The index of the bin replaces the logit: only the order is used."""
+    """Return the rows of each bin as a group. The index of the bin replaces the logit."""
     rows = (counts.positives + counts.negatives).astype(np.float64)
     return Groups(counts.bins.astype(np.float64), rows, counts.positives.astype(np.float64))

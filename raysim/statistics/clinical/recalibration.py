@@ -1,10 +1,9 @@
 """Recalibration of risks by hospital: ``logit p' = a + b logit p``, fitted on rows that are not used for training.
 
 All methods compute the mode of the likelihood of a hospital's rows times normal priors on ``a`` and ``b``. Without
-priors, the mode is the maximum likelihood estimate. With a prior that is estimated from all hospitals, it is the
-empirical Bayes estimate. This is close to the prior mean at a hospital with few rows, and equal to the prior mean at a
-hospital without rows. Sources: Vergouwe and others 2017 (the closed test); Laplace's approximation of the marginal
-likelihood. Definitions: ``docs/statistics.md``.
+priors, this is the maximum likelihood estimate; with a prior estimated from all hospitals, the empirical Bayes
+estimate. Sources: Vergouwe and others 2017 (the closed test); Laplace's approximation of the marginal likelihood.
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -24,18 +23,16 @@ Words = NDArray[np.object_]
 Method = Literal["eb", "intercept", "logistic", "closed"]
 
 TAUS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
-"""Candidates for the standard deviation of recalibration intercepts over hospitals; the one with the largest likelihood
-is used."""
+"""Candidates for the standard deviation of recalibration intercepts over hospitals."""
 
 PASSES = 4
 """How often the mean of recalibration intercepts over hospitals is updated at each candidate in ``TAUS``."""
 
 TWO_DF, ONE_DF = 5.991464547107979, 3.841458820694124
-"""Critical values of likelihood-ratio tests: the 95th percentiles of chi-square with two degrees of freedom, and with
-one."""
+"""The 95th percentiles of chi-square with two degrees of freedom, and with one."""
 
 LARGEST = 50.0
-"""Largest absolute margin (logit of a predicted risk) in a fit; larger ones are clipped to it."""
+"""Largest absolute margin (logit of a predicted risk) in a fit."""
 
 LONGEST = 2.0
 """Largest change of the intercept ``a``, and of the slope ``b``, in one step of Newton's method."""
@@ -47,7 +44,7 @@ ROUNDING = 1e-12
 """Relative decrease of the log posterior density that rounding alone can cause."""
 
 HALVINGS = 20
-"""How often a step that lowers the log posterior density is halved; if it still does, no step is made."""
+"""How often a step that lowers the log posterior density is halved."""
 
 NO_ROWS = "no validation rows"
 ONE_CLASS = "one class only"
@@ -58,11 +55,10 @@ UNTRAINED = "never trained"
 
 
 class Rows(NamedTuple):
-    """Rows of ``H`` hospitals with their predictions and outcomes. Each entry is a single row, or a group of rows of
-    one hospital with the same prediction.
+    """Predictions and outcomes of ``H`` hospitals, by row or by group of rows of one hospital with the same prediction.
 
     - ``margin [n]``: the logit of the prediction.
-    - ``rows [n]`` and ``events [n]``: the numbers of rows and events in the group; ``rows`` is 1 for a single row.
+    - ``rows [n]`` and ``events [n]``: the numbers of rows and events in the group.
     - ``hospital [n]``: the index of the hospital, 0 to ``hospitals - 1``.
     """
 
@@ -73,9 +69,7 @@ class Rows(NamedTuple):
     hospitals: int
 
     def sums(self, values: Floats) -> Floats:
-        """Return the sum of ``values`` at each hospital, ``[H]``. ``values [n]`` has one number for each row or group
-        of rows.
-        """
+        """Return the sum of ``values`` at each hospital, ``[H]``."""
         return np.bincount(self.hospital, values, self.hospitals).astype(np.float64, copy=False)
 
     @property
@@ -97,8 +91,7 @@ class Shifts:
     """The recalibration ``logit p' = a + b logit p`` at each of ``H`` hospitals: ``intercept [H]`` (a) and ``slope
     [H]`` (b, above 0).
 
-    ``reason [H]`` says why a hospital's risks, or its slope, were left unchanged; it is empty if they were fitted as
-    configured.
+    ``reason [H]`` says why a hospital's risks, or its slope, were left unchanged; empty if they were not.
     """
 
     intercept: Floats
@@ -133,9 +126,7 @@ def grouped(margin: Floats, rows: Floats, events: Floats, hospital: Ints, hospit
 
 
 def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
-    """Return the log likelihood of each hospital's rows after recalibration, ``[H]``. Hospitals have the coefficients
-    ``intercept [H]`` and ``slope [H]``.
-    """
+    """Return the log likelihood of each hospital's rows after recalibration, ``[H]``."""
     eta = intercept[of.hospital] + slope[of.hospital] * of.margin
     with np.errstate(invalid="ignore"):  # for hospitals without a finite solution
         return of.sums(-of.events * np.logaddexp(0, -eta) - (of.rows - of.events) * np.logaddexp(0, eta))
@@ -149,7 +140,7 @@ def mode(
 
     ``prior`` is the prior of ``a``; None means no prior. ``slope_variance`` is the variance of the prior of ``b``,
     which has the mean 1. If it is 0, ``b`` is fixed at 1; None means no prior. A hospital without rows has the prior's
-    mean. ``start [H]`` is the value of ``a`` at which the search starts.
+    mean. ``start [H]`` are first values of ``a``.
     """
     mean = 0.0 if prior is None else prior.mean
     a, b = np.full(of.hospitals, mean) if start is None else start, np.ones(of.hospitals)
@@ -175,9 +166,6 @@ def mode(
 def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
     """Return the posterior mode ``[H]`` of each hospital's recalibration intercept ``a``, with the slope fixed at 1;
     NaN if it is not finite.
-
-    The derivative of the log posterior decreases in ``a``, so its sign tells on which side of ``a`` the mode lies. A
-    Newton step beyond the known bracket is replaced by bisection.
     """
     mean, held = (0.0, 0.0) if prior is None else (prior.mean, 1 / prior.variance)
     a, low, high = start.copy(), np.full(of.hospitals, -np.inf), np.full(of.hospitals, np.inf)
@@ -237,8 +225,7 @@ def _ascended(
 
 
 def estimated_prior(of: Rows) -> Prior:
-    """Return the prior of hospitals' intercepts that maximises the likelihood of all hospitals' rows. The likelihood is
-    computed by Laplace's approximation for each standard deviation in ``TAUS``.
+    """Return the prior of hospitals' intercepts that maximises the likelihood of all hospitals' rows.
 
     Mean and variance are 0 if all rows have one class, or if no finite intercept fits all rows together.
     """
@@ -265,8 +252,7 @@ def estimated_prior(of: Rows) -> Prior:
 
 def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> float:
     """Return the log marginal likelihood of all rows under a ``prior`` of hospitals' intercepts. Laplace's
-    approximation is used at the posterior modes ``a [H]``. Only hospitals with rows, which are marked in ``present
-    [H]``, are counted.
+    approximation is used at the posterior modes ``a [H]``.
     """
     likelihood = log_likelihood(of, a, np.ones(of.hospitals))
     if prior.variance:
@@ -280,15 +266,14 @@ def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> 
 def fit(of: Rows, method: Method, prior: Prior | None = None) -> Shifts:
     """Compute the recalibration ``logit p' = a + b logit p`` of each hospital by ``method``.
 
-    - ``eb``: ``b`` is 1 and ``a`` is the posterior mode under ``prior``. It is defined even at a hospital with one row,
-      one class, or no rows.
+    - ``eb``: ``b`` is 1 and ``a`` is the posterior mode under ``prior``.
     - ``intercept``: ``b`` is 1, and ``a`` is fitted by maximum likelihood.
     - ``logistic``: ``a`` and ``b`` are fitted by maximum likelihood.
     - ``closed``: the smallest of three models that is not rejected by a sequence of likelihood-ratio tests at 5 %: no
       change, ``a`` alone, or ``a`` and ``b``.
 
     At a hospital with one class, without rows, or without a finite solution, methods other than ``eb`` change nothing.
-    A fitted slope of at most 0 would reverse the ranking. In that case ``b`` is 1, and ``a`` is fitted again.
+    If the fitted slope is at most 0, ``b`` is 1 and ``a`` is fitted again.
     """
     if method == "eb":
         if prior is None:
@@ -325,15 +310,13 @@ def _no_reason(of: Rows) -> Words:
 
 
 def _only(of: Rows, some: NDArray[np.bool_]) -> Rows:
-    """Keep only the rows of hospitals that are marked in ``some [H]``; the other hospitals remain, but without rows."""
+    """Keep only the rows of hospitals where ``some [H]`` is True; other hospitals remain without rows."""
     selected = some[of.hospital]
     return Rows(of.margin[selected], of.rows[selected], of.events[selected], of.hospital[selected], of.hospitals)
 
 
 def _checked(of: Rows, a: Floats, b: Floats, reason: Words) -> Shifts:
-    """Return the recalibration with intercepts ``a`` and slopes ``b``. At hospitals where one of them is not finite,
-    the intercept is 0 and the slope 1, which changes nothing.
-    """
+    """Return the recalibration with intercepts ``a`` and slopes ``b``, or no change where one of them is not finite."""
     lost = ~(np.isfinite(a) & np.isfinite(b))
     reason[lost & (reason == "")] = SEPARATED
     return Shifts(np.where(lost, 0.0, a), np.where(lost, 1.0, b), reason)

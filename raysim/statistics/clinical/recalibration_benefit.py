@@ -20,8 +20,7 @@ from raysim.statistics.clinical.calibration import from_histogram
 from raysim.statistics.clinical.recalibration import Method, Rows, estimated_prior, fit, grouped, log_likelihood
 
 ENOUGH_ROWS = 3
-"""Recalibration is recommended only if the median hospital has at least this many validation rows of its rarer
-class."""
+"""Recalibration is recommended only if the median hospital has this many validation rows of its rarer class."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,8 @@ def from_counts(counts: ScoreCounts) -> Rows:
 
 
 def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Benefit:
-    """Estimate the effect of recalibration by ``method``. ``counts`` are the counts of the validation rows' scores
-    under the model that is to be recalibrated.
-
-    The rows are split at random into two halves. Each half is used once for the fit and once for the evaluation. A
-    hospital without events in a half has no ratio of observed to expected events there.
+    """Estimate the effect of recalibration by ``method``, from ``counts`` of the validation rows' scores under the
+    model.
     """
     halves = _halves(from_counts(counts), rng)
     before, after, rows, off, labelled = 0.0, 0.0, 0.0, [], []
@@ -82,9 +78,8 @@ def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Be
 def recommended(spread: float, rarer: NDArray[Any]) -> bool:
     """Return whether recalibration is worth the labelled rows that it needs.
 
-    Two conditions must hold. Hospitals' calibration demonstrably differs: ``spread``, the p-value of this difference,
-    is at most .05. The median hospital has at least three validation rows of its rarer class; ``rarer [H]`` are these
-    numbers of rows.
+    ``spread`` is the p-value of the difference in calibration between hospitals, and ``rarer [H]`` each hospital's
+    number of validation rows of its rarer class.
     """
     return bool(spread <= ALPHA and len(rarer) and np.median(rarer) >= ENOUGH_ROWS)
 
@@ -95,7 +90,7 @@ def rarer_class(counts: ScoreCounts) -> Ints:
 
 
 def _halves(of: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Split the rows of every hospital at random into two halves, whose sizes differ by at most one row."""
+    """Split the rows of every hospital at random into two halves."""
     events, others = of.events.astype(np.int64), (of.rows - of.events).astype(np.int64)
     group = np.concatenate([np.repeat(np.arange(len(of.rows)), counts) for counts in (events, others)])
     event = np.arange(len(group)) < events.sum()

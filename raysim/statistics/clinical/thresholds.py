@@ -26,12 +26,11 @@ row, less a margin for rounding."""
 def net_benefits(
     true_positive: ArrayLike, false_positive: ArrayLike, events: ArrayLike, rows: ArrayLike, probability: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute the net benefit per row: the number of true positives, minus the product of the number of false positives
-    and the odds of ``probability``, all divided by the number of rows. ``probability`` is the threshold.
+    """Compute the net benefit per row, ``(true positives - false positives * odds) / rows``. The odds are those of the
+    threshold ``probability``.
 
     Returns the net benefit of acting on the model, the lower and upper limit of its 95 % interval, and the net benefit
-    of acting on everyone. The net benefit of acting on no one is 0. The other arguments are arrays of numbers of rows.
-    The results are NaN without rows.
+    of acting on everyone. The other arguments are arrays of numbers of rows. The results are NaN without rows.
     """
     t = np.asarray(probability, dtype=np.float64)
     if not ((t > 0) & (t < 1)).all():
@@ -51,11 +50,9 @@ def gained(
     probability: float,
 ) -> tuple[Floats, Floats]:
     """Compute the gain in net benefit over the better default (acting on everyone or on no one), and the variance of
-    this gain, one entry per hospital, ``[H]`` each.
+    this gain, ``[H]`` each for ``H`` hospitals.
 
-    Arguments are the same as for :func:`net_benefits`. A row's gain is its benefit minus its benefit under the default.
-    The variance of the mean of ``n`` rows' gains is their sample variance divided by ``n``. Both results are NaN for
-    fewer than two rows.
+    Arguments are as for :func:`net_benefits`. Both results are NaN for fewer than two rows.
     """
     odds = probability / (1 - probability)
     n = np.where(rows > 1, rows, np.nan)
@@ -73,9 +70,9 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
     """Return the smallest logit at which at least a share ``specificity`` of the non-events in ``groups`` is classified
     as negative.
 
-    If ``groups`` has the rows of all hospitals, the threshold is the same for all. Choose it on validation rows: on the
-    rows from which it is chosen, results are optimistic. It is infinite if the specificity is reached only by
-    classifying no row as positive. It is NaN if the specificity would allow less than one false positive.
+    Choose the threshold on validation rows: on the rows from which it is chosen, results are optimistic. It is infinite
+    if the specificity is reached only by classifying no row as positive. It is NaN if the specificity would allow less
+    than one false positive.
     """
     order = np.argsort(groups.logit)
     logits, misses = groups.logit[order], (groups.rows - groups.events)[order]
@@ -93,8 +90,7 @@ def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
     """Return the largest logit at which at least a share ``sensitivity`` of the events in ``groups`` is classified as
     positive.
 
-    Choose it on validation rows: on the rows from which it is chosen, results are optimistic. It is NaN if the
-    sensitivity would allow less than one false negative.
+    Choose the threshold on validation rows. It is NaN if the sensitivity would allow less than one false negative.
     """
     m = float(groups.events.sum())
     if not m or m * (1 - sensitivity) < ONE_ROW:

@@ -1,8 +1,7 @@
 """The net benefit of acting on a model, compared with acting on all patients or on none.
 
-This difference in net benefit is a mean over rows. Its interval for a population of similar hospitals is computed like
-that of a difference between models (:mod:`raysim.statistics.differences.paired`). Source of net benefit: Vickers and
-Elkin 2006. Definitions: ``docs/statistics.md``.
+The interval for a population of similar hospitals is that of :mod:`raysim.statistics.differences.paired`. Source of net
+benefit: Vickers and Elkin 2006. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -26,10 +25,8 @@ class Usefulness(NamedTuple):
     - ``value``: the net benefit of acting on the model minus that of ``default``, in true positives per row.
       ``limits``: its interval.
     - ``worth``: the ranges of thresholds at which, over the rows of all hospitals, acting on the model has a larger net
-      benefit than either default. A range is a pair of the first and the last threshold, in steps of .01.
-    - ``demonstrated``: the ranges of thresholds at which the interval of the gain is above 0. The intervals are not
-      simultaneous.
-    - ``seeds``: the number of seeds.
+      benefit than either default.
+    - ``demonstrated``: the ranges of thresholds at which the interval of the gain is above 0.
     """
 
     at: float
@@ -66,11 +63,8 @@ def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: fl
 def _gain(
     seeds: Sequence[ScoreCounts], at: float, predicted: Sequence[tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[Paired, bool]:
-    """Return the net benefit of acting on the model at threshold ``at`` minus that of the better default, and whether
-    this default is acting on everybody (True) or on nobody.
-
-    ``predicted`` has, for each seed, the numbers of events and of other rows that are classified as positive at each
-    hospital, ``[H]`` each.
+    """Return the gain in net benefit over the better default at threshold ``at``, and whether this default is acting on
+    everybody.
     """
     odds = at / (1 - at)
     events = np.stack([unless_broken(counts, counts.events) for counts in seeds])
@@ -92,8 +86,8 @@ def _limits(pair: Paired) -> Limits:
 
 
 def _ranges(among: NDArray[np.bool_]) -> tuple[tuple[float, float], ...]:
-    """Return the first and the last threshold of each run of consecutive thresholds that are True in ``among [99]``;
-    the thresholds are .01 to .99.
+    """Return the first and the last threshold of each run that is True in ``among [99]``, for the thresholds .01 to
+    .99.
     """
     padded = np.concatenate([[False], among, [False]])
     first, last = np.flatnonzero(padded[1:] & ~padded[:-1]), np.flatnonzero(~padded[1:] & padded[:-1]) - 1

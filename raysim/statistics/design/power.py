@@ -1,8 +1,6 @@
 """Power of a planned comparison to detect a difference between methods, a spread between hospitals, or a slope on size.
 
-Federations are simulated under a normal model and tested like real ones. A difference is tested by its interval for a
-population of similar hospitals, the spread by the statistic Q, and the slope of gains on size by regression. The model
-and its limits: ``docs/design.md``.
+Federations are simulated under a normal model and tested like real ones. The model and its limits: ``docs/design.md``.
 """
 
 from __future__ import annotations
@@ -20,15 +18,12 @@ from raysim.statistics.differences.paired import paired
 from raysim.statistics.meta_analysis.gain_slope import gain_slope
 
 COMMON_CURVE = 0.75
-"""The variance of an AUROC of normally distributed scores, divided by Hanley and McNeil's variance, which assumes
-exponentially distributed scores."""
+"""The variance of an AUROC of normally distributed scores, divided by Hanley and McNeil's variance."""
 SHARE_OF_SEED = 0.5
-"""Standard deviation of the part of a training seed's effect that differs between hospitals, as a share of that of the
-part that all hospitals have in common."""
+"""Standard deviation of a seed's effect on single hospitals, divided by that of its effect on all hospitals."""
 DRAWS = 4000
 SLOPES = 400
-"""Number of federations simulated for the power to detect a slope on size. It is smaller than ``DRAWS``, because each
-federation is fitted separately."""
+"""Number of federations simulated for the power to detect a slope on size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +33,8 @@ class Sites:
     - ``events [H]`` and ``non_events [H]``: the numbers of test rows of each class, at least 1.
     - ``auroc``: the true AUROC of both methods. ``correlation``: the correlation of the sampling errors of two methods'
       AUROCs on the same rows.
-    - ``hospital_sd``: the standard deviation over hospitals of the true difference between two methods. ``seed_sd``:
-      the standard deviation over training seeds of this difference.
+    - ``hospital_sd`` and ``seed_sd``: the standard deviations over hospitals, and over training seeds, of the true
+      difference between two methods.
     """
 
     events: Floats
@@ -108,8 +103,8 @@ def differences(sites: Sites, seeds: int, draws: int = DRAWS) -> Draws:
 
 
 def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
-    """Return the share of ``draws`` simulated federations in which the test with the statistic Q demonstrates a
-    difference between hospitals. Their true AUROCs have the standard deviation ``spread``.
+    """Return the share of ``draws`` simulated federations in which a difference between hospitals is demonstrated.
+    Hospitals' true AUROCs have the standard deviation ``spread``.
     """
     variance = COMMON_CURVE * np.asarray(hanley_mcneil(sites.auroc, sites.events, sites.non_events))
     rng = stream(0, "design of spread")

@@ -1,9 +1,8 @@
 """The number of hospitals at which one model is demonstrably worse, or better, than another.
 
-Each hospital's difference in AUROC is tested in both directions. Two estimates of its variance are used
-(:mod:`raysim.statistics.differences.one_hospital`), and the larger p-value counts. A hospital with fewer than ten rows
-of the rarer class has a p-value of 1, and still counts as tested. The numbers of hospitals, and the list of them, are
-corrected for multiplicity (:mod:`raysim.statistics.several`).
+Each hospital's difference in AUROC is tested in both directions. Of the two variances in
+:mod:`raysim.statistics.differences.one_hospital`, the one with the larger p-value counts. The numbers of hospitals, and
+the list of them, are corrected for multiplicity (:mod:`raysim.statistics.several`).
 
 Definitions: ``docs/statistics.md``.
 """
@@ -28,7 +27,7 @@ ENOUGH = 10
 
 class Harm(NamedTuple):
     """The hospitals at which one model has a demonstrably lower AUROC than another (``losses``), and those at which it
-    has a demonstrably higher one (``gains``). Losses and gains are each tested at a level of 5 %.
+    has a demonstrably higher one (``gains``).
 
     ``too_few``: the number of hospitals with a defined difference, but with too few rows of the rarer class for a test.
     """
@@ -42,7 +41,7 @@ class OneSided(NamedTuple):
     """One-sided p-values of the ``difference [H]`` in AUROC at each of ``H`` hospitals.
 
     ``loss [H]`` tests whether the difference is below 0, and ``gain [H]`` whether it is above 0. Both are NaN if the
-    difference is undefined. They are 1 at hospitals with too few rows for a test, which are marked in ``few [H]``.
+    difference is undefined. They are 1 where ``few [H]`` is True: too few rows for a test.
     """
 
     difference: Floats
@@ -55,8 +54,7 @@ def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
     """Test at which hospitals a model has a lower AUROC than another, and at which a higher one.
 
     ``models [S]`` are the hospitals' messages for the model in ``S`` training seeds, and ``against [S]`` those for the
-    other model, with the same seeds and hospitals. A hospital's p-value is the largest over the seeds in which its
-    difference is defined. Every such seed therefore has to demonstrate the difference.
+    other model, with the same seeds and hospitals. A hospital's p-value is the largest over seeds.
     """
     seeds = [one_sided(one, other) for one, other in zip(models, against, strict=True)]
     # ``fmax`` ignores the NaN of seeds in which the difference is undefined.
@@ -79,10 +77,9 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
 
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
     """Return the probability of a value below ``statistic``, which is a difference divided by its standard error. It is
-    1 if the statistic is NaN, as for a difference of 0 with a variance of 0.
+    1 for NaN.
 
-    The distribution is normal. If the variance was estimated from ``draws`` numbers, it is Student's t with ``draws``
-    degrees of freedom.
+    The distribution is normal or, for finite ``draws``, Student's t with ``draws`` degrees of freedom.
     """
     below = ndtr(statistic) if np.isinf(draws) else stdtr(draws, statistic)
     return np.where(np.isnan(statistic), 1.0, below)

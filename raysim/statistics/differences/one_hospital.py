@@ -3,11 +3,8 @@
 The variance over a hospital's patients is estimated in two ways, and the larger estimate is used.
 
 - The own variance is DeLong's variance of the difference, from sketches of both models
-  (:mod:`raysim.statistics.discrimination.sketches`). The own variance is accurate with many patients, and often too
-  small with few.
-- The common variance is proportional to ``1 / events + 1 / non-events``, with a factor averaged over all hospitals. It
-  does not depend on a hospital's few patients. It is too small at a hospital at which the two models agree less than at
-  other hospitals.
+  (:mod:`raysim.statistics.discrimination.sketches`). It is often too small with few patients.
+- The common variance is proportional to ``1 / events + 1 / non-events``. Its factor is averaged over all hospitals.
 
 Definitions and coverage: ``docs/statistics.md``.
 """
@@ -43,7 +40,7 @@ class OneSeed(NamedTuple):
     - ``difference [H]``, and two estimates of its variance, ``own [H]`` and ``common [H]``. All three are NaN if the
       AUROC of one of the models is undefined.
     - ``rarer [H]``: the number of rows of the rarer class.
-    - ``sums [H, B]``: ``B`` random sums over each hospital's rows, from which ``own`` is estimated.
+    - ``sums [H, B]``: the hospitals' random sums (sketches), from which ``own`` is estimated.
     """
 
     difference: Floats
@@ -55,9 +52,7 @@ class OneSeed(NamedTuple):
 
 def one_seed(model: Sent, against: Sent) -> OneSeed:
     """Compute the AUROC of ``model`` minus that of ``against`` at each hospital, with two estimates of its variance,
-    for one training seed.
-
-    One of them, ``common``, is NaN if no hospital has at least two rows of each class.
+    for one training seed. ``common`` is NaN if no hospital has two rows of each class.
     """
     difference = u_statistics(model.pairs).auroc - u_statistics(against.pairs).auroc
     judged = np.isfinite(difference)
@@ -74,14 +69,11 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
     """Compute the mean over seeds of the difference in AUROC of two models at each hospital, with its 95 % interval.
 
     ``models`` and ``against`` are the hospitals' messages about each model, with the same seeds and hospitals. The
-    variances due to patients and to seeds are added, each multiplied by the square of its own t quantile. The variance
-    due to patients is the larger of two estimates, one from the hospital alone and one averaged over hospitals.
-    Patients who are tested in several seeds count once. Averaging over seeds therefore reduces the first estimate by
-    some factor, and the second estimate is reduced by the same factor.
+    variance due to patients is the larger of the two estimates in :class:`OneSeed`. Patients who are tested in several
+    seeds count once.
 
-    Limits are clipped to between -1 and 1. The observed AUROC of ``against`` would imply a narrower range, but with few
-    events it is often 1 although the true AUROC is not. If in some seed no hospital has two rows of each class, limits
-    are NaN at hospitals with one row of a class in that seed.
+    Limits are clipped to between -1 and 1, and not to the range that the observed AUROC of ``against`` allows: with few
+    events, this AUROC is often 1 although the true one is not. Limits can be NaN at hospitals with one row of a class.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])

@@ -1,11 +1,9 @@
 """The difference of two strategies at the same hospitals, with an interval for other hospitals, patients and seeds.
 
-The default interval (``population``) is for a population of similar hospitals: it answers which strategy a federation
-should use. The interval for exactly these hospitals (``fixed``) treats hospitals as given. Differences between
-hospitals include differences between patients. The variance due to both is therefore the larger of the two variances
-and not their sum. Seeds are few, and the variance due to them is uncertain. The variances due to hospitals and to seeds
-are therefore each multiplied by the square of the t quantile of their own degrees of freedom. The interval then covers
-the true difference whichever of the two is larger.
+The default interval (``population``) is for a population of similar hospitals; the other (``fixed``) is for exactly
+these hospitals. The variance between hospitals already includes that between patients, so the larger of the two counts,
+not their sum. The variances due to hospitals and to seeds are each multiplied by the square of the t quantile of their
+own degrees of freedom.
 
 Sources: the cluster-robust variance HC2 with its degrees of freedom, Bell and McCaffrey 2002; the interval from
 variances of unequal certainty, Banerjee 1961. Definitions: ``docs/statistics.md``.
@@ -29,15 +27,14 @@ EQUIVALENT = 0.01
 """Default margin of equivalence: a difference in AUROC that is smaller than this is irrelevant."""
 
 FEW_HOSPITALS = 10
-"""Smallest number of hospitals for which reports show a worst decile and a slope on size. With fewer, warnings state
-the degrees of freedom."""
+"""Smallest number of hospitals for which reports show a worst decile and a slope on size."""
 
 ENOUGH_SEEDS = 5
-"""With fewer training seeds, the uncertain variance between seeds causes most of an interval's width, and a warning
-says so."""
+"""With fewer training seeds, a warning says that the uncertain variance between seeds causes most of an interval's
+width."""
 
 SMALLEST_P = 1e-12
-"""The smallest p-value that is returned; smaller ones are raised to it."""
+"""The smallest p-value that is returned."""
 
 BISECTIONS = 50
 
@@ -50,7 +47,7 @@ class Limits(NamedTuple):
 
     @property
     def shows(self) -> bool:
-        """Whether the interval excludes 0, that is, whether it demonstrates a difference."""
+        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
@@ -61,11 +58,10 @@ class Paired:
 
     - ``difference``: the mean over hospitals and seeds, weighted by test rows.
     - ``hospital_variance`` (V_h): the variance of this mean due to the choice of hospitals. It includes the variance
-      due to their patients, and due to effects of training seeds on single hospitals. It is NaN for one hospital.
+      due to their patients. It is NaN for one hospital.
     - ``patient_variance`` (V_p): the variance due to patients alone; NaN if it was not given.
-    - ``seed_variance`` (V_s): the variance due to training seeds. With one seed, V_s is 0, and the interval does not
-      cover differences between seeds.
-    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has ``seeds - 1`` degrees of freedom.
+    - ``seed_variance`` (V_s): the variance due to training seeds. With one seed, V_s is 0.
+    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital.
     """
 
     difference: float
@@ -78,9 +74,7 @@ class Paired:
 
     @property
     def equal(self) -> bool:
-        """Whether the two models are equal: their AUROCs are the same at every hospital and seed, and nothing is
-        tested.
-        """
+        """Whether the two models are equal, with the same AUROC at every hospital and seed."""
         return self.hospitals > 0 and self.difference == 0 and self._largest() + self.seed_variance == 0
 
     @property
@@ -92,9 +86,7 @@ class Paired:
 
     @property
     def variance(self) -> float:
-        """The variance of the difference over similar hospitals, patients and seeds: the larger of the variances due to
-        hospitals and to patients, plus the variance due to seeds. It is NaN for one hospital.
-        """
+        """The variance of the difference over similar hospitals, patients and seeds; NaN for one hospital."""
         return self._largest() + self.seed_variance if self.hospitals > 1 else NAN
 
     @property
@@ -141,7 +133,7 @@ class Paired:
         return self._reach(ALPHA) + self._reach(2 * (1 - POWER)) if self.variance > 0 else NAN
 
     def notes(self) -> list[str]:
-        """Return warnings about the interval of :meth:`population`, for example about few hospitals or seeds."""
+        """Return warnings about the interval of :meth:`population`."""
         notes = []
         if self.hospitals == 1:
             notes.append("one hospital: nothing is known about other hospitals")
@@ -159,7 +151,6 @@ class Paired:
         return notes
 
     def _reach(self, alpha: float) -> float:
-        """Return half the width of the interval of ``population`` at level ``1 - alpha``."""
         hospitals = float(stdtrit(self.df, alpha / 2)) ** 2 * self._largest()
         return math.sqrt(hospitals + self._seed_reach(alpha / 2))
 
@@ -211,6 +202,6 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
 
 def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
     """Return whether the ``interval`` of a difference excludes all differences of ``within`` or more, in both
-    directions. It is not enough that the interval contains 0.
+    directions.
     """
     return -within < interval.low and interval.high < within

@@ -1,9 +1,9 @@
-"""Correct the limits and the estimate of the best of many tried models for the search.
+"""Correct the interval and the estimate of the best of many tried models for the search.
 
 The best of ``N`` candidates looks better than it is, because it was chosen. The interval of its difference from a
-reference is therefore adjusted by Holm's procedure for all candidates tried, and not only for those reported. The
-estimate of the difference is reduced by the average gain from being chosen, in bootstrap samples of hospitals. This
-reduction removes about two thirds of the bias. Simulations: ``docs/judge.md``.
+reference is therefore adjusted by Holm's procedure for all candidates tried, not only for those reported. The estimate
+of the difference is reduced by the average gain from being chosen, in bootstrap samples of hospitals. Simulations:
+``docs/judge.md``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Searched:
     """The best of several models after a search, compared with a reference.
 
     - ``best``: the index of the best model in the list of models.
-    - ``estimate``: the difference of the best model from the reference. ``corrected``: this difference minus the gain
-      from being chosen.
-    - ``limits``: the interval of each model's difference from the reference, adjusted for ``tried`` candidates.
+    - ``estimate``: the difference of the best model from the reference. ``corrected``: this difference minus
+      :func:`selection_gain`.
+    - ``limits``: the interval of each model's difference from the reference, adjusted for all ``tried`` candidates.
     """
 
     best: int
@@ -42,8 +42,7 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
     """Return the intervals of the ``differences`` of ``K`` models from one reference, adjusted by Holm's procedure for
     all ``tried >= K`` candidates of a search.
 
-    The p-values of the ``K`` models count as the smallest of all candidates. Holm's procedure divides the level by
-    ``tried`` for the smallest, by ``tried - 1`` for the next, and so on, until it does not reject.
+    The p-values of the ``K`` models count as the smallest of all candidates.
     """
     tested = [k for k, pair in enumerate(differences) if pair.variance > 0]
     limits, rejecting, level = [pair.population() for pair in differences], True, ALPHA / tried
@@ -57,7 +56,7 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
 
 def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> float:
     """Return how much better the best of ``K`` models looks because it was chosen. This gain is a mean over bootstrap
-    samples of hospitals (with normal multipliers).
+    samples of hospitals.
 
     ``figures [K, H]`` are each model's difference from the reference at each of ``H`` hospitals, averaged over seeds;
     ``rows [H]`` are the hospitals' weights. Hospitals with a NaN for any model are left out. The gain is 0 for fewer

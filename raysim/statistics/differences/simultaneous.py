@@ -1,9 +1,8 @@
 """Simultaneous intervals of many differences, and the strategies that they do not exclude as the best.
 
 Intervals are adjusted by Holm's procedure: the probability of any false claim of a difference is at most 5 %, for any
-dependence between strategies. A bootstrap of the largest t statistic, with random signs for hospitals and seeds, would
-give slightly narrower intervals. With few seeds it makes false claims far more often (``docs/statistics.md``). Source:
-Holm 1979.
+dependence between strategies. With few seeds, a bootstrap of the largest t statistic makes false claims far more often
+(``docs/statistics.md``). Source: Holm 1979.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
     """Return the intervals of several ``differences``, in the same order, adjusted for their number by Holm's
     procedure. The intervals are for a population of similar hospitals.
 
-    An interval excludes 0 exactly if Holm's procedure rejects that the difference is 0. The interval of equal models is
-    0 to 0, and a difference without a variance has NaN limits. Neither is counted as a test.
+    The interval of equal models is 0 to 0; without a variance, limits are NaN. Neither is counted as a test.
     """
     intervals = [pair.population() for pair in differences]
     tested = [k for k, pair in enumerate(differences) if pair.variance > 0]

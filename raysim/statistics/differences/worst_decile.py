@@ -1,9 +1,8 @@
 """The difference of two models' worst decile at the same hospitals, for other hospitals and other training seeds.
 
-Hospitals are resampled (bootstrap), each with the figures of both models, because a quantile has no variance formula.
-Seeds are too few to resample. The variance due to seeds is estimated from the differences in each seed. It is
-multiplied by the square of a t quantile, and added to the variance due to hospitals, as in
-:mod:`raysim.statistics.differences.paired`. Coverage: ``docs/statistics.md``.
+Hospitals are resampled (bootstrap), each with the figures of both models. Seeds are too few to resample: the variance
+due to seeds is estimated from the differences in each seed, as in :mod:`raysim.statistics.differences.paired`.
+Coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ def worst_decile_difference(
     hospitals), ``first`` minus ``second``.
 
     ``first`` and ``second`` are the models' figures at each hospital, and ``rows`` the numbers of test rows. All three
-    have the shape ``[S, H]``, for ``S`` training seeds. ``larger`` says whether larger figures are better. A hospital
-    is left out in a seed in which it has no rows or one of its figures is NaN. With one seed, the interval is for the
-    trained models and does not cover differences between seeds. Limits are NaN for fewer than two hospitals.
+    have the shape ``[S, H]``, for ``S`` training seeds. A hospital is left out in a seed in which it has no rows or one
+    of its figures is NaN. With one seed, the interval does not cover differences between seeds. Limits are NaN for
+    fewer than two hospitals.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     defined = (r > 0) & np.isfinite(a) & np.isfinite(b)

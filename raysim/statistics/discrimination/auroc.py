@@ -4,7 +4,7 @@ The variance has two estimators.
 
 - DeLong's estimator uses the placement of each row: the share of rows of the other class that it is ranked correctly
   against. It needs two events and two non-events, and is 0 if the AUROC is 0 or 1.
-- The U-statistic is exactly unbiased. It is a sum of three components, which can be averaged over hospitals
+- The U-statistic is exactly unbiased. Its three components can be averaged over hospitals
   (:mod:`raysim.statistics.discrimination.common_curve`).
 
 Sources: DeLong, DeLong and Clarke-Pearson 1988; the fast form by ranks is Sun and Xu 2014; the components are Hoeffding
@@ -66,8 +66,7 @@ class DeLong:
         """Return the AUROC of model ``first`` minus that of model ``second`` at each hospital, and its variance,
         ``[H]`` each.
 
-        The variance is exactly 0 if both models rank the rows in the same order. They are then equal, and nothing is
-        tested.
+        The variance is exactly 0 if both models rank the rows in the same order.
         """
         c = self.covariance
         variance = c[:, first, first] + c[:, second, second] - 2.0 * c[:, first, second]
@@ -75,8 +74,7 @@ class DeLong:
 
 
 class PairSums(NamedTuple):
-    """Sums over pairs of an event and a non-event, ``[H]`` each for ``H`` hospitals. Each hospital sends its sums, from
-    which its AUROC and the variance of this AUROC are computed.
+    """Sums over pairs of an event and a non-event, ``[H]`` each for ``H`` hospitals. Each hospital sends its sums.
 
     For a pair, let psi be 1 if the event has the higher score, 1/2 for a tie and 0 otherwise; psi' is the same for a
     second pair. The four sums are multiplied by four, so that they are whole numbers.
@@ -99,7 +97,7 @@ class PairSums(NamedTuple):
 
     @property
     def judged(self) -> NDArray[np.bool_]:
-        """Whether the AUROC of each hospital is defined, ``[H]``: it has rows of both classes, and no NaN score."""
+        """Whether the AUROC of each hospital is defined, ``[H]``: it has rows of both classes and no NaN score."""
         return (self.events > 0) & (self.non_events > 0) & (self.first >= 0)
 
 
@@ -112,8 +110,7 @@ class UStatistics:
     - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01 of the variance; may be negative. xi11 is
       the variance of psi, which is 1 if an event is ranked above a non-event. xi10 is the covariance of psi between two
       pairs with the same event, and xi01 between two pairs with the same non-event.
-    - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``, which also equals ``A^2 - squared``; may be
-      negative.
+    - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``; may be negative.
     """
 
     auroc: Floats
@@ -127,9 +124,9 @@ class UStatistics:
 def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placements:
     """Compute the AUROC of ``K`` models at ``H`` hospitals, and the influence of each row on it.
 
-    ``scores`` is ``[n]`` for one model or ``[K, n]``; float32 and float64 keep their precision. ``y [n]`` is 0 or 1.
-    Hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match, and
-    for labels other than 0 and 1.
+    ``scores`` is ``[n]`` for one model or ``[K, n]``; ``y [n]`` is 0 or 1. Hospital ``h`` has the rows
+    ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match, and for labels other than 0 and
+    1.
     """
     z, event, segments = _checked(scores, y, offsets)
     ids = segments.ids()
@@ -171,7 +168,7 @@ def delong(placed: Placements) -> DeLong:
 
 
 def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
-    """Compute the exact sums that each hospital sends for one model, over pairs of an event and a non-event.
+    """Compute the exact sums that each hospital sends for one model.
 
     ``scores [n]``, ``y`` and ``offsets`` are as in :func:`placements`.
     """
@@ -198,8 +195,7 @@ def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
     """Compute the AUROC of each of ``H`` hospitals and its DeLong variance, ``[H]`` each, from the sums that hospitals
     send.
 
-    The result equals that of :func:`delong`, which needs the rows, because the sum of squared placements of events is
-    ``(same_event + squares) / (4 n^2)`` for ``n`` non-events. AUROC and variance are NaN in the same cases.
+    The result equals that of :func:`delong`, which needs the rows.
     """
     m, n = (np.where(sums.judged, count, np.nan).astype(np.float64) for count in (sums.events, sums.non_events))
     first, squares, event, non_event = (np.asarray(sum_, np.float64) / 4.0 for sum_ in sums[2:])
@@ -232,8 +228,6 @@ def u_statistics(sums: PairSums) -> UStatistics:
 def variance_from_components(pair: Any, event: Any, non_event: Any, events: Any, non_events: Any) -> Any:
     """Return the variance of an AUROC, ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)`` (Hoeffding), with ``m`` events
     and ``n`` non-events. The components xi11, xi10 and xi01 are ``pair``, ``event`` and ``non_event``.
-
-    The formula is exact for any numbers of events and non-events.
     """
     return (pair + (non_events - 1) * event + (events - 1) * non_event) / (events * non_events)
 
@@ -260,11 +254,10 @@ def _whole_sums(values: Ints, segments: Segments) -> Ints:
 
 
 def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
-    """Compare each row with the rows of the other class at its hospital. Return two arrays ``[n]``.
+    """Compare each row with the rows of the other class at its hospital. Return two integer arrays ``[n]``.
 
     The first has twice the number of rows of the other class against which the row is ranked correctly; a tie counts
-    one half before doubling. The second has the number of ties. Both are integers, so that they are exactly equal for
-    equal scores.
+    one half before doubling. The second has the number of ties.
     """
     order = np.lexsort((scores, ids))
     ordered, hospital = scores[order], ids[order]

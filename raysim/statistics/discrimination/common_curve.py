@@ -2,9 +2,7 @@
 
 DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. If all hospitals
 have the same ROC shape, the variance is known at such hospitals too, and is positive. It is computed from the three
-components of the variance, averaged over the hospitals at which they are defined. The averages are unbiased for any
-distribution of scores, also if hospitals differ. In simulations, the scores of events and of non-events are normal, and
-the components have the ratio of these averages. Definitions: ``docs/statistics.md``.
+components of the variance, averaged over the hospitals at which they are defined. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -21,15 +19,14 @@ from raysim.metrics.measures import hanley_mcneil
 from raysim.statistics.discrimination.auroc import PairSums, u_statistics, variance_from_components
 
 LEAST = 20
-"""Smallest total number of rows of the rarer class, less one for each hospital, at which the components of the variance
-of an AUROC are averaged over hospitals."""
+"""Smallest number of rows of the rarer class, less one for each hospital, at which variance components are averaged
+over hospitals."""
 
 EDGE = 0.02
-"""Smallest distance of the common AUROC from 0 and 1. Closer values are moved to this distance, because simulation is
-impossible with them."""
+"""Smallest distance of the common AUROC from 0 and 1."""
 
 WIDEST = 3.0
-"""Largest ratio of the standard deviations of events' and non-events' scores, whichever of the two is larger."""
+"""Largest ratio of the standard deviations of events' and non-events' scores."""
 
 BISECTIONS = 50
 
@@ -44,7 +41,7 @@ class CommonCurve:
     - ``auroc [H]``: each hospital's own AUROC. ``variance [H]``: its variance under the common curve.
     - ``common``: the common AUROC, a mean with weights ``1 / variance``, clipped to a distance of at least :data:`EDGE`
       from 0 and 1.
-    - ``event_sd``: the standard deviation of events' scores divided by that of non-events' scores (sigma).
+    - ``event_sd``: the standard deviation of events' scores divided by that of non-events' scores.
 
     With too few rows, or if all AUROCs are 0 or 1, ``variance`` is Hanley and McNeil's and ``event_sd`` is 1.
     """
@@ -57,10 +54,8 @@ class CommonCurve:
 
 
 def common_curve(sums: PairSums) -> CommonCurve:
-    """Compute the common ROC curve of ``H`` hospitals, and the variances of their AUROCs under this curve, from the
-    ``sums`` that hospitals send.
-
-    If no hospital has a defined AUROC, all AUROCs and variances are NaN.
+    """Compute the common ROC curve of ``H`` hospitals, and the variances of their AUROCs, from the ``sums`` that they
+    send.
     """
     judged = sums.judged
     m, n = (np.where(judged, count, np.nan) for count in (sums.events, sums.non_events))
@@ -77,18 +72,16 @@ def common_curve(sums: PairSums) -> CommonCurve:
 
 
 def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
-    """Return two components of the variance of an AUROC ``t``: xi10 (of an event) and xi01 (of a non-event). Scores are
-    normal. The standard deviation of events' scores is ``event_sd`` times that of non-events' scores.
+    """Return the components xi10 (of an event) and xi01 (of a non-event) of the variance of an AUROC ``t`` of normal
+    scores. The standard deviation of events' scores is ``event_sd`` times that of non-events' scores.
     """
     h = ndtri(t)
     return _orthant(h, event_sd**2 / (1 + event_sd**2)) - t * t, _orthant(h, 1 / (1 + event_sd**2)) - t * t
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """Return the standard deviation of events' normal scores, divided by that of non-events' normal scores. The result
-    is chosen such that the variance components of ``auroc`` are in the ratio of ``event`` to ``non_event``.
-
-    It is between ``1 / WIDEST`` and :data:`WIDEST`. It is 1 if both components are 0.
+    """Return the standard deviation of events' normal scores, divided by that of non-events, that gives the variance
+    components of ``auroc`` the ratio ``event / non_event``.
     """
     if not event + non_event > 0:
         return 1.0
@@ -102,8 +95,8 @@ def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
 
 
 def _pooled(pair: Floats, event: Floats, non_event: Floats, weight: Floats) -> tuple[float, float, float] | None:
-    """Return the means over hospitals of the three components of the variance of an AUROC, weighted by ``weight``.
-    Hospitals at which they are undefined are left out. The result is None with too few rows, or if scores do not vary.
+    """Return the means over hospitals of the three components of the variance of an AUROC, weighted by ``weight``. The
+    result is None with too few rows, or if scores do not vary.
     """
     defined = np.isfinite(pair) & (weight > 0)
     if weight[defined].sum() < LEAST:

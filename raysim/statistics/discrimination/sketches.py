@@ -4,12 +4,9 @@ The variance of a difference needs the covariance of two AUROCs. A hospital samp
 patients, once for all models and training seeds, and does not send them. For every model it sends ``B`` sums over test
 rows: each term is the row's influence on the AUROC times one of its patient's numbers. The mean product of two models'
 sums estimates DeLong's covariance of their AUROCs (a random projection; Johnson and Lindenstrauss 1984). The
-distribution of the sums depends on the rows only through these covariances, so the sums reveal nothing else about the
-rows.
+distribution of the sums depends only on these covariances, so the sums reveal nothing else about the rows.
 
-A patient has the same numbers in every seed, so the sums of several seeds may be added before squaring. A patient who
-is tested in three seeds is then counted once, with the sum of three influences. Several rows of one patient are treated
-in the same way.
+A patient has the same numbers in every seed, so the sums of several seeds may be added before squaring.
 """
 
 from __future__ import annotations
@@ -24,24 +21,23 @@ from raysim.core.streams import normals
 from raysim.statistics.discrimination.auroc import Placements
 
 SUMS = 100
-"""Number of random sums that a hospital sends for each model. The variance estimated for one hospital then has a
-relative error of 14 %, and a mean over many hospitals a smaller error."""
+"""Number of random sums that a hospital sends for each model. The variance of one hospital then has a relative error of
+14 %."""
 
 ROWS = 1024
-"""Number of rows whose random numbers are generated at a time; they fit into the processor's cache."""
+"""Number of rows whose random numbers are generated at a time."""
 
 HOSPITALS = 4096
 """Number of hospitals whose sums are processed at a time."""
 
 
 def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> NDArray[np.float32]:
-    """Compute the sums that each of ``H`` hospitals sends for one model, ``[H, SUMS]``. Variances of the model's AUROC
-    are estimated from these sums. Sums are NaN if the AUROC is undefined.
+    """Compute the sums that each of ``H`` hospitals sends for one model, ``[H, SUMS]``. They are NaN if the AUROC is
+    undefined.
 
     ``placed`` has the influence of each row on the AUROC under the model. ``hospitals [H]`` are the ids of the
-    hospitals. ``patients [n]`` has a number for the patient of each row, the same in every seed. Influences are
-    corrected for degrees of freedom as in a sample variance; a row that is the only one of its class adds nothing.
-    Raises ``ValueError`` if the numbers of patients and rows differ.
+    hospitals. ``patients [n]`` has a number for the patient of each row, the same in every seed. Raises ``ValueError``
+    if the numbers of patients and rows differ.
     """
     ids, who = np.asarray(hospitals, dtype=np.int64), np.asarray(patients, dtype=np.int64)
     if who.shape != placed.event.shape:
@@ -63,12 +59,11 @@ def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> N
 def _pieces(
     offsets: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.int64]]]:
-    """Divide the rows of all hospitals into pieces of at most :data:`ROWS` rows of one hospital, to be processed some
-    pieces at a time.
+    """Divide the rows of all hospitals into pieces of at most :data:`ROWS` rows of one hospital.
 
     Yields, for the pieces processed together, the slice of their rows, the first row of each piece, and the hospital of
-    each piece. Pieces of a hospital begin at multiples of :data:`ROWS` from its first row. Results therefore do not
-    depend on the other hospitals in the call.
+    each piece. Pieces begin at multiples of :data:`ROWS` from a hospital's first row, so that results do not depend on
+    other hospitals.
     """
     count = -(-lengths // ROWS)
     of = np.repeat(np.arange(len(lengths)), count)
@@ -87,8 +82,7 @@ def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: 
     seeds, of the number of test rows times the difference in AUROC of two models.
 
     ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]`` of ``B``
-    random sums per hospital. ``rows [S, H]`` are the numbers of test rows. A seed in which a model's AUROC is undefined
-    adds nothing.
+    random sums per hospital. ``rows [S, H]`` are the numbers of test rows.
     """
     weights = np.asarray(rows, dtype=np.float64)
     part = np.empty(weights.shape[1])

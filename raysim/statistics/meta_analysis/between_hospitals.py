@@ -1,13 +1,7 @@
 """The mean of hospitals' figures and the prediction interval for a further hospital; each hospital's shrunken AUROC.
 
-The variances of AUROCs are those of :mod:`raysim.statistics.discrimination.common_curve`, so that no hospital with a
-defined AUROC has to be left out. The interval of the true spread between hospitals is computed by
-:mod:`raysim.statistics.chance.noise_floor`. An interval from the chi-square distribution of Cochran's Q would be too
-narrow. Definitions: ``docs/statistics.md``.
-
-Shrinking by a single estimate of the spread ignores the uncertainty of this estimate. The intervals are then too
-narrow, most of all if the spread is hard to estimate. Here estimates are averaged over the posterior of the spread.
-Sources: Rubin 1981; the uniform prior, Gelman 2006.
+Shrinking by a single estimate of the spread ignores the uncertainty of this estimate. Here estimates are therefore
+averaged over the posterior of the spread. Sources: Rubin 1981; Gelman 2006. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -31,22 +25,21 @@ FEWEST_TO_PREDICT = 5
 """The smallest number of hospitals with a defined metric for a prediction interval for a further hospital."""
 
 WIDEST = 0.5
-"""Largest candidate for the standard deviation between hospitals of a metric from 0 to 1. A larger one is
-impossible."""
+"""Largest candidate for the standard deviation between hospitals of a metric from 0 to 1."""
 
 GRID = 200
-"""The number of candidates for the standard deviation between hospitals; they are closer together near 0."""
+"""The number of candidates for the standard deviation between hospitals."""
 
 AT_ONCE = 8192
-"""The number of hospitals processed at once, each with all candidates for the standard deviation between hospitals."""
+"""The number of hospitals processed at once."""
 
 
 def shrunken_auroc(curve: CommonCurve) -> Floats:
     """Return each hospital's AUROC shrunken towards the mean over hospitals, with 95 % limits. The rows of the result
     ``[3, H]`` are the estimates, the lower limits and the upper limits.
 
-    The values are NaN for hospitals with an undefined AUROC, and for all hospitals if fewer than three have a defined
-    one. Do not use the estimates to describe differences between hospitals: they vary less than the true AUROCs.
+    They are NaN where the AUROC is undefined, and everywhere if fewer than three hospitals have a defined AUROC. Do not
+    use the estimates to describe differences between hospitals: they vary less than the true AUROCs.
     """
     judged = curve.judged
     shrunken = np.full((3, len(judged)), np.nan)
@@ -58,7 +51,7 @@ def shrunken_auroc(curve: CommonCurve) -> Floats:
 
 BEYOND = 4.0
 """Largest candidate for the standard deviation between hospitals of logarithms of ratios, calibration intercepts and
-calibration slopes, which are not limited to 0 to 1."""
+calibration slopes."""
 
 
 class Pooled(NamedTuple):
@@ -83,8 +76,8 @@ def pooled(y: Floats, v: Floats, widest: float = WIDEST) -> Pooled:
 
     Hospitals with an undefined figure or variance are left out. The interval of the mean is Hartung and Knapp's, the
     standard deviation Paule and Mandel's. The prediction interval averages over the posterior of the standard
-    deviation, up to ``widest``. All are NaN for fewer than three hospitals, and the prediction interval for fewer than
-    five.
+    deviation, which is at most ``widest``. All are NaN for fewer than three hospitals, and the prediction interval for
+    fewer than five.
     """
     defined = np.isfinite(y) & np.isfinite(v) & (v > 0)
     y, v = y[defined], v[defined]
@@ -111,12 +104,10 @@ class Posterior(NamedTuple):
 
 
 def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
-    """Compute the posterior of the true figures of ``k`` hospitals and of a further hospital. The true figures are
-    normally distributed over hospitals, and the estimates ``y [k]`` are normal around them with variances ``v [k]``.
-
-    The distribution over hospitals has a mean and a variance, whose priors are uniform. The mean can be any number, the
-    variance any from 0 to the square of ``widest``. A uniform prior of the standard deviation would give values close
-    to 0 too often, and intervals that are too narrow.
+    """Compute the posterior of the true figures of ``k`` hospitals and of a further hospital. The estimates ``y [k]``
+    are normal around the true figures with variances ``v [k]``, and the true figures normal over hospitals. Their mean
+    and variance have uniform priors; the variance is at most ``widest`` squared. A uniform prior of the standard
+    deviation would give too narrow intervals.
     """
     estimates, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
     steps = (np.arange(GRID) + 0.5) / GRID
@@ -156,7 +147,4 @@ def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
 
 
 def _dot(a: Floats, b: Floats) -> Floats:
-    """Return the scalar product of each row of ``a [T, k]`` with ``b``, ``[T]``. ``b`` is ``[k]``, or has as many rows
-    as ``a``.
-    """
     return np.asarray(np.matmul(a[:, None, :], np.broadcast_to(b, a.shape)[:, :, None])[:, 0, 0])

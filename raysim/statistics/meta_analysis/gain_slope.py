@@ -1,10 +1,8 @@
 """The slope of gains on the logarithm of size: whether small hospitals gain more from federating.
 
 The noise of a gain grows as a hospital gets smaller, and the variance that is estimated at one hospital is correlated
-with its gain. Variances are therefore smoothed over sizes before they are used as weights. Three other methods are
-wrong: a regression of gains on hospitals' figures without federation, a regression without weights, and a regression
-weighted by each hospital's own variance. If all hospitals gain equally, these methods claim a slope in up to 96 % of
-federations. Definitions: ``docs/statistics.md``.
+with its gain. Variances are therefore smoothed over sizes before they are used as weights. Otherwise, the regression
+claims a slope too often. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from raysim.core.levels import ALPHA
 from raysim.statistics.chance.dispersion import SAME_SIZE, TENTH
 
 LEAST_VARIANCE = 1e-6
-"""Smallest variance of a hospital's gain in AUROC. Smaller ones are raised to it, because their logarithm is used."""
+"""Smaller variances of a hospital's gain in AUROC are raised to this."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class GainSlope:
     rows. It is negative if small hospitals gain more, and NaN if undefined.
 
     - ``low`` to ``high``: its 95 % interval by weighted least squares; ``p``: the p-value of no slope.
-    - ``robust_p``: the p-value of no slope with the variance HC3, which needs no model of the noise.
+    - ``robust_p``: the p-value of no slope with the variance HC3.
     """
 
     slope: float
@@ -41,7 +39,7 @@ class GainSlope:
 
     @property
     def demonstrated(self) -> bool:
-        """Whether a slope is demonstrated: both p-values are at most .05."""
+        """Whether both p-values are at most .05."""
         return max(self.p, self.robust_p) <= ALPHA
 
     @property
@@ -53,10 +51,9 @@ class GainSlope:
 def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: ArrayLike, sizes: ArrayLike) -> Floats:
     """Return the variances ``V`` of ``H`` hospitals' gains, smoothed over hospitals, ``[H]``.
 
-    They are ``V = c h exp(alpha + beta ln size)`` with ``h = 1 / events + 1 / non-events``. Alpha and beta come from a
-    weighted regression of ``ln (variance / h)`` on ln size, where ``variance [H]`` is estimated at each hospital. The
-    weight is the number of rows of the rarer class less one. ``c`` is chosen so that the weighted sums of ``V / h`` and
-    of ``variance / h`` are equal. The result is NaN if all weights are 0.
+    They are ``V = c h exp(alpha + beta ln size)`` with ``h = 1 / events + 1 / non-events`` and a constant ``c``. Alpha
+    and beta come from a weighted regression of ``ln (variance / h)`` on ln size; ``variance [H]`` is estimated at each
+    hospital. The weight is the number of rows of the rarer class less one. The result is NaN if all weights are 0.
     """
     own, m, n, size = (np.asarray(x, dtype=np.float64) for x in (variance, events, non_events, sizes))
     h, weight = 1 / m + 1 / n, np.minimum(m, n) - 1
@@ -72,8 +69,8 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 
 
 def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainSlope:
-    """Fit hospitals' ``gains [H]`` on ``ln sizes [H]`` by weighted least squares. The weights follow from the smoothed
-    ``variance [H]`` of each gain and the spread of true gains between hospitals.
+    """Fit hospitals' ``gains [H]`` on ``ln sizes [H]`` by weighted least squares. ``variance [H]`` is the smoothed
+    variance of each gain.
 
     Hospitals with a NaN are left out. All results are NaN for fewer than ten hospitals, or if all have the same size.
     """
@@ -102,9 +99,6 @@ def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainS
 
 
 def _line(d: Floats, x: Floats, v: Floats) -> tuple[float, Floats]:
-    """Return the least-squares slope of ``d`` on ``x``, weighted by the inverse of the variances ``v``, and the
-    residuals.
-    """
     w = 1.0 / v
     centre, mean = w @ x / w.sum(), w @ d / w.sum()
     slope = float(w @ ((x - centre) * (d - mean)) / (w @ (x - centre) ** 2))

@@ -2,7 +2,7 @@
 
 Hospitals are weighted by the inverse of the sum of two variances: that of the AUROC
 (:mod:`raysim.statistics.discrimination.common_curve`), and that of true AUROCs between hospitals. A hospital's own
-DeLong variance would bias the slope, because this variance is small if the AUROC is high. Definitions and coverage:
+DeLong variance would bias the slope, because this variance is small if the AUROC is high. Definitions:
 ``docs/statistics.md``.
 """
 
@@ -37,7 +37,7 @@ class SizeSlope:
 
     @property
     def demonstrated(self) -> bool:
-        """Whether a slope is demonstrated: its interval excludes 0."""
+        """Whether the 95 % interval of the slope excludes 0."""
         return self.low > 0 or self.high < 0
 
     @property
@@ -51,8 +51,8 @@ def size_slope(auroc: ArrayLike, variance: ArrayLike, sizes: ArrayLike, tau2: fl
 
     ``variance [H]`` is the variance of each AUROC, from
     :func:`~raysim.statistics.discrimination.common_curve.common_curve`, and ``tau2`` the variance of true AUROCs
-    between hospitals (Paule and Mandel). Hospitals with a NaN are left out. Large residuals increase the standard
-    error; small ones do not decrease it. With several seeds, ``auroc`` is each hospital's mean over seeds.
+    between hospitals (Paule and Mandel). Hospitals with a NaN are left out. With several seeds, ``auroc`` is each
+    hospital's mean over seeds.
     """
     a, v, n = (np.asarray(x, dtype=np.float64) for x in (auroc, variance, sizes))
     defined = np.isfinite(a) & np.isfinite(v) & (n > 0)

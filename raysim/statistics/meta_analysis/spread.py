@@ -18,7 +18,7 @@ from raysim.core.arrays import Floats
 from raysim.core.levels import LEVEL
 
 PRECISION = 1e-12
-"""Relative width of the bracket of the variance between hospitals at which bisection ends."""
+"""Bisection for the variance between hospitals ends at this relative width of the bracket."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,8 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = 
     """Return the mean of the estimates ``y [k]`` of ``k`` hospitals, weighted by ``1 / (v + t)``, and its t interval.
     ``v [k]`` are the variances of the estimates, and ``t`` is the variance between hospitals.
 
-    The interval has ``k - 1`` degrees of freedom. If the statistic Q is below its expectation, the standard error from
-    residuals is smaller than that from the variances. The smaller one is used only if ``conservative`` is False. Limits
-    are NaN for one hospital.
+    The interval has ``k - 1`` degrees of freedom. The standard error from residuals is used if it is larger than that
+    from the variances, or always if ``conservative`` is False. Limits are NaN for one hospital.
     """
     y, v = _checked(y, v)
     w = 1.0 / (v + t)
@@ -71,9 +70,7 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = 
 
 
 def _root(y: Floats, v: Floats, target: float) -> float:
-    """Return the variance between hospitals ``t`` at which Q equals ``target``. It is found by bisection, because Q
-    decreases as ``t`` grows. It is 0 if Q is always below the target.
-    """
+    """Return the variance between hospitals at which Q equals ``target``, or 0 if Q is always below."""
     if cochran_q(y, v) <= target:
         return 0.0
     low, high = 0.0, float(np.var(y)) + float(v.max())

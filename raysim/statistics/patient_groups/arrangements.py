@@ -2,8 +2,8 @@
 each group do not change.
 
 An arrangement assigns a group of patients to each row. The first arrangement is always the observed one. If there are
-few arrangements over all hospitals together, all are used, otherwise a random sample. A hospital's sample depends only
-on its own rows and its own stream of random numbers.
+at most :data:`DRAWS` arrangements over all hospitals together, all are used, otherwise a random sample. A hospital's
+sample depends only on its own rows and its own stream of random numbers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 Labels = NDArray[np.int8]
 
 DRAWS = 1999
-"""Largest number of sampled arrangements of group labels, in addition to the observed one. If there are at most this
-many arrangements, all are used."""
+"""Largest number of sampled arrangements of group labels, in addition to the observed one."""
 
 MOST_ENTRIES = 400_000_000
-"""Largest product of the number of rows and the number of arrangements. With more rows, fewer arrangements are sampled,
-but at least :data:`FEWEST_DRAWS`."""
+"""Largest product of the number of rows and the number of arrangements."""
 
 FEWEST_DRAWS = 199
-"""Smallest number of sampled arrangements of group labels. With it, a p-value can be as small as .005."""
+"""Smallest number of sampled arrangements of group labels."""
 
 _CODE = np.uint64(0xFF)
 
@@ -45,9 +43,7 @@ def number(counts: ArrayLike) -> int:
 
 
 def within_limit(counts: ArrayLike) -> int | None:
-    """Return in how many ways rows can be assigned to groups (:func:`number`), or None if there are more than
-    :data:`DRAWS`.
-    """
+    """Return :func:`number` of ``counts``, or None if it is above :data:`DRAWS`."""
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
     # Rows outside the largest group of an outcome: with 11 such rows there are at least 2^11 arrangements.

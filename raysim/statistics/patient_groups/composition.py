@@ -1,6 +1,6 @@
 """Differences between groups of patients because they are treated at different hospitals.
 
-For each group, the figures of hospitals, such as AUROC, are averaged with the group's numbers of rows as weights.
+For each group, hospitals' figures, such as AUROC, are averaged with the group's numbers of rows as weights.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ FEWEST = 10
 
 class Composition(NamedTuple):
     """The difference between two groups of patients in the figures of the hospitals that treat them, with its 95 %
-    interval. Hospitals' figures are averaged over each group's rows, and the second group's mean is subtracted from the
-    first's.
+    interval. It is the first group's mean minus the second's.
     """
 
     estimate: float
@@ -37,7 +36,7 @@ def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Compo
     """Compute the difference between two groups of patients in the figures of the hospitals that treat them.
 
     ``figure [H]`` are the figures of ``H`` hospitals; ``first [H]`` and ``second [H]`` are the groups' numbers of rows
-    at each hospital. Each group's mean is weighted by its rows.
+    at each hospital.
 
     Hospitals with a NaN figure are left out. The interval is by the jackknife over hospitals, with Student's t. The
     difference is NaN if a group has no rows. Its limits are NaN for fewer than ten hospitals, or if a group is at one

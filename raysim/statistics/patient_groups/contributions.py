@@ -1,8 +1,7 @@
 """One hospital's contribution to the comparison of groups: each group's figure and its variance at the hospital, for
 each arrangement of group labels.
 
-All sums are of whole numbers that floats represent exactly. The same numbers therefore have the same sum to the last
-bit in any order of addition.
+All sums are of whole numbers that floats represent exactly, so that the order of addition does not matter.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from raysim.core.arrays import Floats
 from raysim.statistics.patient_groups.arrangements import Labels
 
 ONE_ROW = 1.0 / 12.0
-"""The variance assumed over a class with one row. It is that of a uniform variable: the share of the other class that a
-row is ranked above if scores are uninformative (AUROC .5)."""
+"""The variance assumed over a class with one row: that of a uniform variable, as for uninformative scores."""
 
 BLOCK = 1 << 23
 """Largest number of group labels (rows times arrangements) processed at once."""
@@ -44,8 +42,7 @@ def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], g
 
     ``scores [n]`` and ``event [n]`` belong to the rows with a known group. ``labels`` has ``R`` permutations of the
     group labels: an array ``[m, R]`` for the ``m`` events and an array ``[n - m, R]`` for the other rows, both in the
-    order of rows. If a group has one row of a class, the sample variance over this class is undefined, and
-    :data:`ONE_ROW` replaces it.
+    order of rows. For a class with one row, the variance is :data:`ONE_ROW`.
     """
     z, positive = np.asarray(scores), np.asarray(event, dtype=bool)
     few, many, (few_labels, many_labels) = z[positive], z[~positive], labels
@@ -81,8 +78,8 @@ class _Wins:
         """Whether two scores of ``few`` are equal."""
 
     def over(self, of_group: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Count under each of ``R`` arrangements how many rows of a group, marked in ``of_group [n, R]``, are below
-        each score of ``few``.
+        """Count under each of ``R`` arrangements how many rows of a group (``of_group [n, R]``) are below each score of
+        ``few``.
 
         Returns twice the number of rows below, in which a tie counts 1, and the number of ties.
         """
@@ -134,16 +131,15 @@ def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Flo
 
 
 def _added(a: NDArray[Any], b: NDArray[Any]) -> Floats:
-    """Multiply ``a [m, R]`` by ``b [m, R]`` element by element, and return the sums over the first axis."""
     return np.asarray(np.einsum("ij,ij->j", a, b).astype(np.float64))
 
 
 def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
-    """Return the sample variance of the placements of ``rows`` rows of one class. The other class has ``others`` rows;
-    a row's placement is the share of them that it is ranked correctly against, and a tie counts one half.
+    """Return the sample variance of the placements of ``rows`` rows of one class: each row's share of the ``others``
+    rows of the other class that it is ranked correctly against.
 
-    Let ``w`` be twice the number of rows of the other class that a row is ranked correctly against. ``total`` and
-    ``squares`` are the sums over rows of ``w`` and of its square.
+    ``total`` and ``squares`` are the sums over rows of ``2 * others`` times the placement, and of the square of this
+    number.
     """
     if rows == 1:
         return np.full(len(total), ONE_ROW)
@@ -151,8 +147,8 @@ def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
 
 
 def averaged(errors: ArrayLike, labels: Labels, groups: int) -> tuple[Figures, int]:
-    """Compute a scale, and for each group of patients at one hospital the mean of its ``errors [n]`` (finite, at least
-    0) and the variance of this mean.
+    """Compute for each group of patients at one hospital the mean of its ``errors [n]`` (finite, at least 0) and the
+    variance of this mean; and the scale of both.
 
     ``labels [n, R]`` are the groups of rows under each of ``R`` arrangements. The unit of means is 2 to the power of
     the scale, so that no error exceeds 1; variances are in the square of this unit. Errors are rounded to a millionth
@@ -181,7 +177,7 @@ def _variance(total: Any, squares: Any, n: int) -> Any:
 
 
 def pairs(groups: int) -> list[tuple[int, int]]:
-    """Return all pairs of indices of ``groups`` groups. Arrays with an axis of pairs have the same order."""
+    """Return all pairs of indices of ``groups`` groups."""
     return list(combinations(range(groups), 2))
 
 
@@ -189,8 +185,7 @@ def weights(counts: ArrayLike) -> Floats:
     """Return the weight of each pair of groups at each hospital, ``[..., pairs]``. ``counts [..., G, outcomes]`` are
     the numbers of rows of each group and outcome.
 
-    The weight is 1 over the sum of both groups' reciprocal counts. Up to a constant factor, this is the inverse
-    variance of the difference. It does not depend on scores. It is 0 if a count is 0.
+    The weight is 1 over the sum of both groups' reciprocal counts. It is 0 if a count is 0.
     """
     rows = np.asarray(counts, dtype=np.float64)
     with np.errstate(divide="ignore"):

@@ -1,8 +1,7 @@
 """Calibration of predicted risks for each group of patients at its own hospitals.
 
 Each hospital's risks are first shifted on the logit scale, so that their sum is the hospital's number of events.
-Remaining differences between groups are tested by the score test of an intercept for one group, stratified by hospital
-(Day and Byar 1979).
+Remaining differences between groups are tested by the score test of an intercept for one group (Day and Byar 1979).
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from raysim.metrics.segments import Segments
 NAN = float("nan")
 
 STEPS = 40
-"""Number of Newton steps that find the shift of a hospital's risks. It is fixed, so that a hospital's message does not
-depend on the other hospitals of a call."""
+"""Number of Newton steps that find the shift of a hospital's risks. It is fixed, so that a hospital's result does not
+depend on other hospitals."""
 
 LARGEST_STEP = 3.0
 """Largest change, in one Newton step, of the shift of a hospital's risks on the logit scale."""
@@ -34,8 +33,7 @@ class GroupRisk(NamedTuple):
     """A group's number of events compared with the number expected at its hospitals.
 
     ``ratio`` is observed over expected events. ``log_odds`` is the group's log odds ratio against the other patients of
-    its hospitals at equal predicted risk, with its 95 % interval ``low`` to ``high`` and p-value ``p``. The log odds
-    ratio is estimated by one Newton step.
+    its hospitals at equal predicted risk. ``low`` to ``high`` is its 95 % interval, ``p`` the p-value.
     """
 
     group: str
@@ -49,8 +47,8 @@ class GroupRisk(NamedTuple):
 
 
 def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Return for each of ``H`` hospitals the number to add to the logits of its rows, so that the sum of its predicted
-    risks equals its number of events. The number is NaN for a hospital with rows of one class only.
+    """Return for each of ``H`` hospitals the shift of logits with which the sum of predicted risks equals the number of
+    events. It is NaN for a hospital with one class only.
 
     Hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``.
     """
@@ -80,8 +78,7 @@ def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: A
     - the information on an intercept of the group;
     - the predicted number of events, before the shift.
 
-    At a hospital with one class the shift is infinite: the expected number equals the observed one, and the information
-    is 0.
+    At a hospital with one class, the expected number equals the observed one, and the information is 0.
     """
     from scipy.special import expit  # actors start without it
 

@@ -2,9 +2,9 @@
 
 The gap is the difference between two groups' AUROC, or mean absolute error, within a hospital, averaged over hospitals
 with the same weights for both groups. Groups that merely go to different hospitals therefore have no gap (Simpson's
-paradox). For the test, group labels are permuted within hospital and outcome. The statistic is divided by its standard
-error, which is computed for each permutation. The test then keeps its level if groups have the same AUROC but different
-distributions of scores (Janssen 1997). Definitions: ``docs/statistics.md``.
+paradox). For the test, group labels are permuted within hospital and outcome. The statistic is divided by the standard
+error of each permutation, so that the test keeps its level if only the distributions of scores differ (Janssen 1997).
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AttributeSums:
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real-valued label.
     - ``units``: sums over hospitals of :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2,
       pairs, R]`` for ``R`` arrangements of group labels, the observed one first. Hospitals whose errors have different
-      scales (powers of 2) are summed separately, by scale.
+      scales are summed separately.
     """
 
     counts: Ints
@@ -57,8 +57,8 @@ class AttributeSums:
 
 
 def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
-    """Combine the sums from all actors, each of which simulates some of the hospitals. ``order`` are the indices that
-    sort the concatenated hospitals of all ``parts`` by id.
+    """Combine the sums from all actors. ``order`` are the indices that sort the concatenated hospitals of all ``parts``
+    by id.
     """
     units: dict[int, Ints] = {}
     for part in parts:
@@ -81,7 +81,6 @@ class PairGap:
     """
 
     groups: tuple[str, str]
-    """The names of the two groups."""
     estimate: float
     """The weighted mean over hospitals of the difference between the two groups."""
     se: float
@@ -110,7 +109,7 @@ NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
 @dataclass(frozen=True, eq=False)
 class WithinGap:
     """The difference within hospitals between groups' AUROC or mean absolute error, for the groups of an attribute such
-    as sex. Of all pairs of groups, the one with the largest difference relative to its standard error is reported.
+    as sex.
 
     ``p`` is adjusted for all pairs of groups of the attribute, and ``p_holm`` also for all tested attributes. A gap is
     demonstrated if ``p_holm`` is at most .05. Both p-values are NaN if no hospital has enough rows to compare groups.
@@ -120,8 +119,7 @@ class WithinGap:
     larger: bool
     """Whether larger values are better: True for AUROC, False for the mean absolute error."""
     pair: PairGap = NOTHING
-    """The pair of groups with the largest difference relative to its standard error. If no pair can be tested, it is
-    the pair that most hospitals can compare."""
+    """The pair of groups with the largest difference relative to its standard error."""
     pairs: tuple[PairGap, ...] = ()
     """The differences of all pairs of known groups."""
     p: float = NAN
@@ -153,12 +151,12 @@ class WithinGap:
 
     @property
     def low(self) -> float:
-        """The lower limit of the 95 % interval of the difference between the two groups within these hospitals."""
+        """The lower 95 % limit of ``estimate``."""
         return self.pair.low
 
     @property
     def high(self) -> float:
-        """The upper limit of the 95 % interval of the difference between the two groups within these hospitals."""
+        """The upper 95 % limit of ``estimate``."""
         return self.pair.high
 
     @property
@@ -168,7 +166,7 @@ class WithinGap:
 
     @property
     def mixed(self) -> float:
-        """The difference between the two groups over the rows of all hospitals minus that within hospitals."""
+        """``pooled`` minus ``estimate``."""
         return self.pooled - self.estimate
 
     @property
@@ -178,7 +176,7 @@ class WithinGap:
 
     @property
     def demonstrated(self) -> bool:
-        """Whether a difference between the groups is demonstrated, with the test adjusted for all tested attributes."""
+        """Whether a difference between the groups is demonstrated."""
         return self.p_holm <= ALPHA
 
 
@@ -231,7 +229,7 @@ def _over_pairs(values: Floats, sign: float) -> Floats:
 
 def _studentised(first: Floats, second: Floats) -> Floats:
     """Return the differences ``first`` divided by their standard errors, the roots of ``second``. The result is 0 for a
-    difference of 0, and infinite for any other difference with a standard error of 0.
+    difference of 0, and infinite for another with a standard error of 0.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = first / np.sqrt(second)
@@ -239,8 +237,8 @@ def _studentised(first: Floats, second: Floats) -> Floats:
 
 
 def _critical(largest: Floats, alpha: float) -> float:
-    """Return the largest statistic that is not rejected at level ``alpha``, from its values ``largest`` under all
-    arrangements. It is infinite if there are too few arrangements to reject any.
+    """Return the largest statistic that is not rejected at level ``alpha``. The result is infinite if there are too few
+    arrangements.
     """
     rank = int(alpha * len(largest) + 1e-9)
     return float(np.sort(largest)[::-1][rank]) if rank > 0 else float("inf")
@@ -284,9 +282,7 @@ def _like(share: Floats, residual: Floats, se: float) -> float:
 
 
 def _limited(estimate: float, half_width: float, larger: bool) -> tuple[float, float]:
-    """Return the limits of an interval. Limits for AUROC are clipped to between -1 and 1, the possible range of a
-    difference.
-    """
+    """Return the limits of an interval. Limits for AUROC are clipped to between -1 and 1."""
     if np.isnan(half_width) or not (larger or np.isfinite(half_width)):
         return NAN, NAN
     low, high = estimate - half_width, estimate + half_width

@@ -20,9 +20,9 @@ class BatchSchedule:
     """The rows of each step's batches, for hospitals in descending order of their numbers of steps.
 
     ``rows [T, H, B]`` are indices into the concatenated rows of all ``H`` hospitals, for ``T`` steps and batches of up
-    to ``B`` rows. The first ``counts[t, h]`` of ``B`` indices are the batch of hospital ``h`` in step ``t``. The others
-    are padding, and name the hospital's first row. ``active`` has, for each step, the number of hospitals that still
-    have a batch. For full batches ``T`` is 1, because all steps use the same rows.
+    to ``B`` rows. The first ``counts[t, h]`` of ``B`` indices are the batch of hospital ``h`` in step ``t``; the others
+    are padding. ``active`` has, for each step, the number of hospitals that still have a batch. For full batches ``T``
+    is 1.
     """
 
     rows: NDArray[np.int32]
@@ -33,10 +33,8 @@ class BatchSchedule:
 def padded(batch_size: int, n: int) -> int:
     """Return the number of rows to which the batches of a hospital with ``n`` rows are padded.
 
-    Possible results are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``, so padding adds less than half of the
-    rows. The result depends on this hospital alone. The shapes of its matrix products therefore do not depend on the
-    hospitals that are trained in the same call. There are few possible results, so that most hospitals can share a
-    call.
+    Possible results are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``. The result must not depend on other
+    hospitals, so that the shapes of matrix products do not either.
     """
     width = rows_per_batch(batch_size, n)
     grain = 1 << max(0, width.bit_length() - 2)
@@ -45,7 +43,7 @@ def padded(batch_size: int, n: int) -> int:
 
 
 def steps_of(task: Task, batch_size: int) -> int:
-    """Return the number of steps of a local update: its epochs times the batches of an epoch."""
+    """Return the number of steps of a local update."""
     n = len(task.y)
     return task.epochs * -(-n // rows_per_batch(batch_size, n))
 
@@ -80,8 +78,7 @@ def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
 def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
     """Yield groups of tasks that can be trained in one call, as indices of ``tasks``.
 
-    Tasks without rows or epochs are left out. The batches of a group are padded to the same size. The constants
-    ``CELLS`` and ``SCHEDULED`` limit the memory that a group needs. In a group, tasks with the most steps come first.
+    Tasks without rows or epochs are left out. In a group, tasks with the most steps come first.
     """
     shapes = {
         h: (padded(batch_size, len(task.y)), steps_of(task, batch_size))

@@ -1,12 +1,11 @@
-"""Local training of a whole cohort at once in torch, for GPUs, where kernel launches take longer than memory traffic.
+"""Local training of a whole cohort at once in torch, for GPUs.
 
-In every step, one matrix product serves all hospitals that still have a batch. On a CPU only tests use this module,
-because the numpy kernels were faster in all measurements.
+On a CPU only tests use this module, because the numpy kernels were faster in all measurements.
 
 A hospital's result agrees with that of the numpy kernels up to rounding. The number of hospitals in a call may change a
-result's last bits, because a GPU's library chooses the order of summation by the size of the whole product.
+result's last bits.
 
-A call that runs out of GPU memory is repeated with half as many hospitals. The reduced number also limits later calls.
+A call that runs out of GPU memory is repeated with half as many hospitals.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from raysim.training.losses import LOG_LOSS
 
 
 class Gradient(Protocol):
-    """A model's gradient, computed for many hospitals at once."""
+    """A model's gradient for many hospitals at once."""
 
     def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
         """Add the weighted sum of the gradients of each hospital's rows to ``into [H, P]``.
@@ -43,8 +42,7 @@ class Gradient(Protocol):
 class Dense:
     """Fully connected layers of ``widths (F, ..., outputs)`` with ReLU between them.
 
-    A single output is the logit of class 1 under the log loss, and the prediction of a real-valued label under other
-    losses.
+    A single output is the log-odds of class 1, or the prediction of a real-valued label.
     """
 
     def __init__(self, widths: Sequence[int], loss: str = LOG_LOSS) -> None:
@@ -89,7 +87,7 @@ class Dense:
 class Cohort:
     """The model ``host``, but trained on ``device`` for all hospitals at once.
 
-    Initial parameters and outputs for rows are still computed by ``host``.
+    Initial parameters and outputs are still computed by ``host``.
     """
 
     def __init__(self, host: Model, gradient: Gradient, *, device: str, precision: str) -> None:
@@ -106,8 +104,8 @@ class Cohort:
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Run LocalSGD for all tasks, and return the trained parameters, ``[len(tasks), P]``.
 
-        If any task has a contrastive term or uses DP-SGD, all tasks are trained by the model ``host``. Raises
-        ``DeviceFull`` for a task that needs more memory than the device has.
+        If any task has a contrastive term or uses DP-SGD, ``host`` trains all tasks. Raises ``DeviceFull`` for a task
+        that needs more memory than the device has.
         """
         if any(task.contrast is not None or task.private is not None for task in tasks):
             return self._one_by_one(tasks, optimizer)
@@ -133,7 +131,7 @@ class Cohort:
     def _together(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Train ``H`` tasks at once and return their parameters, ``[H, P]``.
 
-        The tasks are sorted by descending number of steps.
+        The tasks must be sorted by descending number of steps.
         """
         plan = schedule(tasks, optimizer.batch_size)
         X = self._send(np.concatenate([task.X for task in tasks], dtype=self._dtype))
@@ -153,7 +151,6 @@ class Cohort:
         return trained
 
     def _weights(self, tasks: Sequence[Task]) -> Tensor | None:
-        """Return the loss weights of all tasks' rows, concatenated; None if no task has weights."""
         if all(task.weights is None for task in tasks):
             return None
         each = [np.ones(len(task.y)) if task.weights is None else task.weights for task in tasks]
@@ -164,15 +161,11 @@ class Cohort:
 
 
 def _label_type(y: NDArray[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of labels on the device: int64 for class indices, the run's precision for real-valued labels."""
     return dtype if y.dtype.kind == "f" else np.dtype(np.int64)
 
 
 class _Step:
-    """Steps of the local optimiser for many hospitals, which change ``theta [H, P]`` in place.
-
-    A step changes the first ``active`` hospitals, which are those that still have a batch.
-    """
+    """Steps of the local optimiser for many hospitals, which change ``theta [H, P]`` in place."""
 
     def __init__(
         self, gradient: Gradient, optimizer: Optimizer, tasks: Sequence[Task], theta: Tensor, layout: Layout
@@ -199,10 +192,10 @@ class _Step:
         self._count = torch.tensor([state.steps for state in states], dtype=torch.float64, device=theta.device)
 
     def __call__(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
-        """Make one step for the first ``active`` hospitals, with batches of ``B`` rows each.
+        """Make one step for the first ``active`` hospitals, with batches of ``B`` rows.
 
-        With ``A = active``, the shapes are ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``. A row's weight is its
-        loss weight in the task divided by the number of rows in the batch. Padding has the weight 0.
+        With ``A = active``, the shapes are ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``. A row's weight is
+        divided by the number of rows in the batch; padding has the weight 0.
         """
         self._move(active, X, y, weight)
         if self._frozen is not None:
@@ -210,7 +203,7 @@ class _Step:
             theta.copy_(torch.where(self._frozen[:active], self._start[:active], theta))
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """Store the optimiser's state in ``Task.moments``, for each task in which it is not None."""
+        """Store the optimiser's state in ``Task.moments``, unless they are None."""
         for h, task in enumerate(tasks):
             if task.moments is not None and self._name != "sgd":
                 task.moments.first = self._first[h].cpu().numpy()
@@ -219,7 +212,6 @@ class _Step:
                     task.moments.steps = int(self._count[h])
 
     def _resumed(self, vectors: Sequence[NDArray[Any] | None]) -> Tensor:
-        """Return the stored first or second moments of all ``H`` tasks, ``[H, P]``; zeros for a task that has none."""
         none = np.zeros(self._theta.shape[1])
         return self._theta.new_tensor(np.stack([none if vector is None else vector for vector in vectors]))
 

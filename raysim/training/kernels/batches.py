@@ -1,8 +1,6 @@
 """The batches of a local update, as slices of rows that are gathered for many steps at once.
 
-A plain local update goes through its rows in a new order each epoch. A local update with DP-SGD draws each batch by
-Poisson sampling, so that its size varies. The batches that are gathered at once have together at most as many rows as
-the hospital. Memory for this number of rows therefore suffices.
+Batches that are gathered at once have together at most as many rows as the hospital.
 """
 
 from __future__ import annotations
@@ -20,23 +18,20 @@ from raysim.training.private import PrivateSteps
 
 
 class Gathered(NamedTuple):
-    """The rows of the batches of some consecutive steps."""
+    """The batches of consecutive steps."""
 
     rows: NDArray[np.int64]
     """The indices of the rows of these batches, concatenated, ``[m]``."""
     cuts: Sequence[tuple[int, int]]
-    """The start and the end of each batch in ``rows``. Several batches may refer to the same part of ``rows``."""
+    """The start and the end of each batch in ``rows``. Several batches may be the same part."""
     step: int
     """The number of the first of these steps, counted from 0."""
     whole: bool = False
-    """Whether these are all steps of the local update, each with all rows in their original order."""
+    """Whether these are all steps of the local update, each with all rows in order."""
 
 
 def batches(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
-    """Yield the batches of all steps of a local update.
-
-    Several steps are gathered at a time, with at most as many rows as the task has.
-    """
+    """Yield the batches of all steps of a local update."""
     if task.private is not None:
         yield from of_private(task.private, len(task.y))
         return
@@ -54,10 +49,7 @@ def batches(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
 
 @lru_cache(maxsize=1024)
 def regular(n: int, size: int) -> tuple[tuple[int, int], ...]:
-    """Return the start and end of each batch if ``n`` rows are divided into batches of ``size`` rows.
-
-    The last batch may have fewer rows.
-    """
+    """Return the start and end of each batch of ``size`` of ``n`` rows; the last may have fewer rows."""
     return tuple((low, min(low + size, n)) for low in range(0, n, size))
 
 

@@ -1,9 +1,8 @@
 """Sums of gradients clipped by patient, without computing the gradient of any single row.
 
-In a dense layer, let ``d`` be the gradient of a row's loss with respect to the layer's outputs, and ``a`` the layer's
-inputs. The gradient with respect to weights and biases is the outer product of ``d`` and ``(a, 1)``. Its norm can
-therefore be computed from ``|d|`` and ``|a|`` alone. A row is clipped by scaling its ``d`` before the matrix products
-that training computes anyway.
+Let ``d`` be the gradient of a row's loss with respect to a dense layer's outputs, and ``a`` the layer's inputs. The
+gradient with respect to weights and biases is the outer product of ``d`` and ``(a, 1)``, whose norm follows from
+``|d|`` and ``|a|``. A row is clipped by scaling ``d``.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from numpy.typing import NDArray
 from raysim.training.private import PrivateSteps
 
 MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
-"""The share by which clipping factors are reduced in each precision, so that rounding does not make a gradient longer
-than the clipping norm."""
+"""The share by which clipping factors are reduced, so that rounding does not make a gradient longer than the clipping
+norm."""
 
 
 class Traced(NamedTuple):
-    """The inputs and gradients of a dense layer, from which each row's gradient of the parameters is computed.
+    """The inputs and gradients of a dense layer.
 
     ``received [n, in]`` are the layer's inputs. ``returned [n, out]`` are the gradients of the rows' losses with
     respect to the layer's outputs.
@@ -33,16 +32,13 @@ class Traced(NamedTuple):
 
 
 Patients = NDArray[np.int64] | None
-"""The patient of each row, ``[n]``: ascending numbers from 0, none of which is skipped. None means that each row is a
-separate patient."""
+"""The patient of each row, ``[n]``: ascending numbers from 0 without gaps. None: each row is a separate patient."""
 
 
 @runtime_checkable
 class Traceable(Protocol):
-    """A model that consists of dense layers.
-
-    Its parameters are the weights ``[out, in]`` and biases ``[out]`` of each layer, from the first layer to the last.
-    """
+    """A model of dense layers, whose parameters are the weights ``[out, in]`` and biases ``[out]`` of each layer in
+    order."""
 
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
@@ -55,14 +51,11 @@ class Traceable(Protocol):
 
 @runtime_checkable
 class Clippable(Protocol):
-    """A model that can be trained by DP-SGD, because it can clip the gradient of each patient."""
+    """A model that can clip the gradient of each patient, for DP-SGD."""
 
     @property
     def unclippable(self) -> str | None:
-        """Return the reason why gradients cannot be clipped by patient; None if they can.
-
-        Examples are a layer that mixes rows, and a layer that uses random numbers.
-        """
+        """Return the reason why gradients cannot be clipped by patient; None if they can."""
 
     def clipped_sum(
         self,
@@ -75,13 +68,13 @@ class Clippable(Protocol):
     ) -> NDArray[Any]:
         """Return the sum over patients of their gradients at ``theta [P]``, each clipped to the norm ``clip``.
 
-        A patient's gradient is the sum of the gradients of its rows. Each row's loss is multiplied by its ``weights
-        [n]`` (None: all are 1). A patient's gradient that is not finite counts as zero.
+        A patient's gradient is the sum of the gradients of the patient's rows; it counts as zero if it is not finite.
+        Each row's loss is multiplied by its ``weights [n]`` (None: all are 1).
         """
 
 
 def numbered(patient: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the patient of each row ``[n]``, renumbered as 0, 1, ... in ascending order and without gaps."""
+    """Return the patient of each row ``[n]``, renumbered in ascending order without gaps from 0."""
     return np.concatenate([[0], np.cumsum(np.diff(patient) != 0)])
 
 
@@ -117,9 +110,9 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
 
 
 def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the factors ``[U]`` that clip the gradients of ``U`` patients, which have the norms ``lengths [U]``.
+    """Return the factors ``[U]`` that clip gradients with the norms ``lengths [U]``.
 
-    The factor is 1 if the norm is at most ``clip``, and 0 if the norm is not finite.
+    A factor is 1 if the norm is at most ``clip``, and 0 if the norm is not finite.
     """
     # Short gradients keep their bits: their factor is exactly 1. A length that is NaN gives 0.
     shorter: NDArray[Any] = np.fmax(np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths), 0.0)
@@ -127,10 +120,7 @@ def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray
 
 
 def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDArray[Any]:
-    """Return the sum of patients' clipped gradients, ``[P]``; see :meth:`Clippable.clipped_sum`.
-
-    ``layers`` has the inputs of each dense layer, and the gradients of the loss with respect to its outputs.
-    """
+    """Return the sum of patients' clipped gradients, ``[P]``; see :meth:`Clippable.clipped_sum`."""
     dtype = layers[0].returned.dtype
     with np.errstate(all="ignore"):
         by_patient = factors(patient_lengths(layers, patient), clip, dtype)
@@ -153,7 +143,7 @@ def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDA
 
 
 class DenseLayers:
-    """Methods that make a model of dense layers :class:`Clippable`. The layers treat each row separately."""
+    """Methods that make a model of dense layers :class:`Clippable`."""
 
     unclippable: str | None = None
 
@@ -179,8 +169,7 @@ class DenseLayers:
 class RowFactors:
     """The factors that clip the gradients of a hospital's rows by patient, in each step of DP-SGD.
 
-    For a patient with a single row, the norm of the row's gradient suffices. For a patient with several rows, inner
-    products of the rows' gradients are also needed.
+    For a patient with several rows, inner products of the rows' gradients are needed, not only norms.
     """
 
     def __init__(self, private: PrivateSteps, dtype: np.dtype[Any]) -> None:
@@ -193,27 +182,19 @@ class RowFactors:
 
     @property
     def need_traces(self) -> bool:
-        """Whether each layer's inputs and gradients (:class:`Traced`) are needed, in addition to the norms of rows'
-        gradients."""
+        """Whether each layer's inputs and gradients (:class:`Traced`) are needed."""
         return self._shared is not None or self._planted is not None
 
     def shared(self, rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64] | None:
-        """Return which rows of the batch ``rows[low:high]`` belong to patients with several rows, as positions in the
-        batch.
-
-        Returns None if there are none.
-        """
+        """Return the positions in the batch ``rows[low:high]`` of rows of patients with several rows; None if there
+        are none."""
         if self._shared is None:
             return None
         places = np.flatnonzero(self._shared[rows[low:high]])
         return places if len(places) else None
 
     def of_shared(self, layers: Sequence[Traced], rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the clipping factors of those rows of a batch that belong to patients with several rows.
-
-        ``rows`` are all rows of the batch, and ``places`` the positions of the rows whose factors are returned.
-        ``layers`` has the layers' inputs and gradients for the batch.
-        """
+        """Return the clipping factors of the rows at ``places`` in a batch, whose patients have several rows."""
         if self._patient is None:
             raise ValueError("rows without patient ids cannot be clipped by patient")
         patient = numbered(self._patient[rows[places]])
@@ -221,10 +202,7 @@ class RowFactors:
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
     def plant(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> None:
-        """Replace the gradients of an auditor's rows (canaries) in ``layers``, in place.
-
-        The batch consists of the hospital's ``rows [b]``, which may be followed by padding.
-        """
+        """Replace the gradients of an auditor's rows (canaries) in ``layers``, in place."""
         if self._planted is None:
             return
         planted = np.flatnonzero(self._planted[rows])
@@ -234,8 +212,8 @@ class RowFactors:
     def __call__(self, squares: NDArray[Any], layers: Sequence[Traced], rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return the clipping factors of the rows of a batch, ``[b']``.
 
-        ``squares [b']`` are the squared norms of the rows' gradients, and ``layers`` the layers' inputs and gradients.
-        The batch consists of the hospital's ``rows [b]``, followed by padding up to ``b'`` rows.
+        ``squares [b']`` are the squared norms of the rows' gradients. The batch consists of the hospital's
+        ``rows [b]``, followed by padding up to ``b'`` rows.
         """
         each = factors(np.sqrt(squares), self._clip, self._dtype)
         places = self.shared(rows, 0, len(rows))

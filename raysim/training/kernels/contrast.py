@@ -1,11 +1,9 @@
-"""The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) in numpy, with a manual gradient.
+"""The contrastive term of MOON in numpy, with a manual gradient.
 
-Let ``z`` be a row's representation by the trained model. Two other models stay fixed: the received model, and the
-hospital's own previous model. The unit vectors of the row's representations by these models are ``u_received`` and
-``u_own``, where ``u = a / max(|a|, 1e-8)`` for a representation ``a``. The cosines of ``z`` with ``u_own`` and with
-``u_received`` differ by ``d = z . v / max(|z|, 1e-8)``, where ``v = u_own - u_received``. A step therefore needs only
-``v`` from the fixed models. ``v`` is 0 if both are the same model. For a term with ``weight`` and ``temperature``, the
-gradient with respect to ``z`` is ``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
+Let ``z`` be a row's representation by the trained model, and ``u_received`` and ``u_own`` the unit vectors of the row's
+representations by the received model and the hospital's previous model. The cosines of ``z`` with these vectors differ
+by ``d = z . v / |z|``, where ``v = u_own - u_received``. For a term with ``weight`` and ``temperature``, the gradient
+with respect to ``z`` is ``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST = 1e-8
-"""A representation with a smaller norm is divided by this number instead of its norm when cosines are computed."""
+"""A smaller norm of a representation is replaced by this number in divisions."""
 
 Rows = NDArray[Any]
 
@@ -24,8 +22,8 @@ Rows = NDArray[Any]
 def directions(local: Rows, received: Rows) -> Rows:
     """Return ``u_own - u_received`` of each row, ``[n, d]``.
 
-    The arguments are the rows' representations by the hospital's own model and by the received model, ``[n, d]`` each;
-    ``u`` are their unit vectors.
+    The arguments are the rows' representations ``[n, d]`` by the hospital's previous model and by the received model;
+    ``u_own`` and ``u_received`` are the unit vectors.
     """
     return _unit(local) - _unit(received)
 

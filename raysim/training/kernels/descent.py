@@ -1,10 +1,7 @@
-"""Parts that the numpy kernels share: the order of batches, proximal terms, and optimisers whose steps are part of BLAS
-products.
+"""Parts that the numpy kernels share: proximal terms, and optimisers whose steps are part of BLAS products.
 
 For each mean gradient, a kernel calls BLAS to compute ``target <- keep * target + scale * gradient``. For plain SGD the
-target is the parameters themselves. The step, the shrinkage by the proximal term and the product that computes the
-gradient are then one call to BLAS, and no gradient is stored. A hospital's parameters stay in the core's second-level
-cache from the first batch to the last.
+target is the parameters themselves, and no gradient is stored.
 """
 
 from __future__ import annotations
@@ -24,8 +21,8 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam
 
 
 class Blas(NamedTuple):
-    """The BLAS routines of one precision. They write the result into their last array argument, which must be in
-    Fortran order."""
+    """The BLAS routines of one precision. They write the result into the last array argument, which must be in Fortran
+    order."""
 
     gemv: Callable[..., Any]  # (alpha, a, x, beta, y, offx, incx, offy, incy, trans, overwrite_y)
     gemm: Callable[..., Any]  # (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
@@ -40,18 +37,15 @@ BLAS = {
 
 
 def rows_per_batch(batch_size: int, n: int) -> int:
-    """Return the number of rows in a batch at a hospital with ``n`` rows.
-
-    It is ``n`` if ``batch_size`` is 0 or at least ``n``.
-    """
+    """Return the number of rows in a batch at a hospital with ``n`` rows; ``batch_size`` 0 means all."""
     return min(batch_size, n) if batch_size else n
 
 
 def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
-    """Combine a task's proximal terms and its linear term into one weight ``w`` and one vector, the anchor.
+    """Combine a task's proximal terms and linear term into one weight ``w`` and one vector, the anchor.
 
-    They are ``w = sum_j weight_j`` and ``anchor = sum_j weight_j * towards_j - linear``. The gradient of these terms at
-    ``theta [P]`` is ``w * theta - anchor``. The anchor is None if the task has no such terms.
+    The gradient of these terms at ``theta [P]`` is ``w * theta - anchor``. The anchor is None if the task has no such
+    terms.
     """
     proximal = [(float(weight), towards) for weight, towards in task.proximal if weight != 0]
     if not proximal and task.linear is None:
@@ -72,11 +66,7 @@ class Decay(NamedTuple):
     free: NDArray[np.int64]
 
     def add_gradient(self, theta: Vector, weight: float, into: Vector) -> None:
-        """Add two gradients to ``into [P]``: of weight decay, and of the proximal term ``weight/2 * |theta|^2``.
-
-        Their sum is ``(weight + rate) * theta``; for parameters without weight decay (``free``) it is ``weight *
-        theta``.
-        """
+        """Add the gradients of weight decay and of ``weight/2 * |theta|^2`` to ``into [P]``."""
         BLAS[theta.dtype].axpy(theta, into, a=weight + self.rate)
         into[self.free] -= self.rate * theta[self.free]
 
@@ -97,14 +87,11 @@ class StepRule(Protocol):
         """Complete a step, after the kernel has added the batch's gradient to ``target``."""
 
     def moments(self) -> Moments:
-        """Return the optimiser's state, from which the hospital's next local update continues."""
+        """Return the optimiser's state for the hospital's next local update."""
 
 
 class Sgd:
-    """Plain SGD with proximal terms: ``theta <- (1 - lr w) theta - lr gradient + lr anchor``.
-
-    ``w theta - anchor`` is the gradient of the proximal terms; weight decay adds to ``w``.
-    """
+    """Plain SGD with proximal terms: ``theta <- (1 - lr w) theta - lr gradient + lr anchor``."""
 
     def __init__(
         self, theta: Vector, rate: float, weight: float, anchor: Vector | None, decay: Decay | None, moments: Moments
@@ -126,14 +113,14 @@ class Sgd:
 
 
 class Penalties:
-    """The gradient of proximal and linear terms, which is ``w theta - anchor``, plus the gradient of weight decay."""
+    """The gradient of proximal and linear terms, plus the gradient of weight decay."""
 
     def __init__(self, theta: Vector, weight: float, anchor: Vector | None, decay: Decay | None) -> None:
         self._theta, self._weight, self._anchor, self._decay = theta, weight, anchor, decay
         self._axpy = BLAS[theta.dtype].axpy
 
     def add_gradient(self, into: Vector) -> None:
-        """Add the gradients of proximal terms, linear term and weight decay to the batch's gradient, ``into [P]``."""
+        """Add these gradients to the batch's gradient, ``into [P]``."""
         if self._decay is not None:
             self._decay.add_gradient(self._theta, self._weight, into)
         elif self._anchor is not None:
@@ -145,8 +132,8 @@ class Penalties:
 class Momentum:
     """SGD with momentum in torch's form, with proximal terms.
 
-    A step is ``v <- .9 v + gradient + w theta - anchor; theta <- theta - lr v``. ``v`` begins at the stored velocity,
-    or at 0. ``w theta - anchor`` is the gradient of the proximal terms.
+    A step is ``v <- 0.9 v + gradient + w theta - anchor; theta <- theta - lr v``, where ``w theta - anchor`` is the
+    gradient of the proximal terms.
     """
 
     lift = 0.0
@@ -210,7 +197,6 @@ class Adam:
 
 
 def _resumed(vector: Vector | None, theta: Vector) -> Vector:
-    """Return a working copy of a stored moment ``vector [P]``; if it is None, zeros in the shape of ``theta``."""
     return np.zeros_like(theta) if vector is None else vector.astype(theta.dtype)
 
 
@@ -246,7 +232,7 @@ def one_by_one(
     """Call ``descend(task, theta)``, which trains ``theta`` in place, for each task that has rows and steps.
 
     Returns the parameters of all tasks, ``[len(tasks), size]``. If a hospital's training diverges, its parameters are
-    infinite or NaN. There is no warning, because the caller checks the results.
+    infinite or NaN, without a warning.
     """
     thetas = np.empty((len(tasks), size), dtype)
     with np.errstate(all="ignore"):
@@ -266,7 +252,7 @@ def begin(
 ) -> StepRule:
     """Return the optimiser for ``task``, with weight decay on all parameters except ``unpenalised [P]``.
 
-    ``arrange`` converts a vector ``[P]`` to the memory order of ``theta``; None means that they have the same order.
+    ``arrange`` converts a vector ``[P]`` to the memory order of ``theta``.
     """
     weight, anchor = combined_proximal(task, theta.dtype)
     frozen, moments = task.frozen, task.moments or Moments()
@@ -296,9 +282,9 @@ def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None
 def noise_of(
     private: PrivateSteps, update: StepRule, arrange: Callable[[Vector], Vector] | None = None
 ) -> Callable[[int], None] | None:
-    """Return a function that adds the noise of a step of DP-SGD to ``update.target``.
+    """Return a function that adds the noise of a step of DP-SGD to ``update.target``; None if there is no noise.
 
-    Returns None if the noise multiplier is 0. ``arrange`` is as in :func:`begin`.
+    ``arrange`` is as in :func:`begin`.
     """
     if not private.multiplier:
         return None
@@ -313,10 +299,7 @@ def noise_of(
 
 
 def largest(tasks: Sequence[Task], batch_size: int) -> tuple[int, int]:
-    """Return the largest number of rows of a task, and the largest number of rows of a batch.
-
-    Kernels allocate buffers of these sizes.
-    """
+    """Return the largest number of rows of a task, and of a batch."""
     some = [task for task in tasks if task.works]
     batches = [rows_per_batch(0 if task.private else batch_size, len(task.y)) for task in some]
     return max((len(task.y) for task in some), default=0), max(batches, default=0)

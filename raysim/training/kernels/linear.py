@@ -1,11 +1,10 @@
 """Linear models in numpy.
 
-A model has one output for a real-valued label (the prediction) or two classes (the log-odds of class 1). For more
-classes, a softmax converts its outputs to probabilities.
+A model has one output for a real-valued label (the prediction) or two classes (the log-odds of class 1), else a
+softmax.
 
-Hospitals are trained one at a time. A hospital's rows are gathered once in each epoch, so that batches are slices, and
-each step is four calls of numpy or BLAS. On one core this is several times faster than products batched over hospitals.
-Memory traffic takes most of the time, and the rows of one hospital fit the cache.
+Hospitals are trained one at a time, and a hospital's rows are gathered once in each epoch. On one core this is several
+times faster than products batched over hospitals, because the rows of one hospital fit the cache.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 REMEMBERED = 4096
-"""The largest number of batches whose views are cached for later epochs. When it is reached, the cache is emptied."""
+"""The largest number of batches whose views are cached for later epochs."""
 
 
 @dataclass(frozen=True)
 class LinearRegression:
-    """The family ``linear_regression``. ``loss`` is ``squared`` (half the squared error) or ``absolute``."""
+    """The family ``linear_regression``."""
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
     linear: ClassVar[bool] = True
@@ -42,10 +41,7 @@ class LinearRegression:
     """The loss: ``squared`` (half the squared error) or ``absolute``."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features.
-
-        The parameters are initially zero, also with ``init: default``, because both losses are convex.
-        """
+        """Return the model for ``F`` features; initial parameters are always zero."""
         loss = choose(self.loss, n_classes)
         host = LinearModel(n_features, 1, precision, loss)
         if device == "cpu":
@@ -56,10 +52,7 @@ class LinearRegression:
 
 
 class LinearModel(DenseLayers):
-    """A linear model with the parameters ``weight [outputs, F]`` and ``bias [outputs]``, as in ``nn.Linear``.
-
-    It is trained with ``loss``.
-    """
+    """A linear model with the parameters ``weight [outputs, F]`` and ``bias [outputs]``, trained with ``loss``."""
 
     def __init__(self, n_features: int, outputs: int, precision: str, loss: str) -> None:
         self.outputs = outputs
@@ -73,11 +66,7 @@ class LinearModel(DenseLayers):
         return np.zeros(self.layout.size)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the model's outputs for rows ``X [n, F]``.
-
-        They are predictions of a real-valued label or log-odds of class 1, ``[n]``. For more than two classes they are
-        logits ``[n, C]``.
-        """
+        """Return the model's outputs for rows ``X [n, F]``; see :meth:`raysim.training.base.Model.logits`."""
         theta, X = theta.astype(self._dtype, copy=False), X.astype(self._dtype, copy=False)
         cut = self.outputs * self._features
         with np.errstate(all="ignore"):
@@ -92,7 +81,7 @@ class LinearModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return a function that scores rows of many hospitals in one call, or None.
+        """Return a function that computes outputs for rows of many hospitals in one call, or None.
 
         See :class:`raysim.training.base.Model`.
         """
@@ -146,25 +135,21 @@ class _Batch(NamedTuple):
     turned: NDArray[Any]
     """The same rows transposed, ``[F+1, b]``."""
     labels: NDArray[Any]
-    """The labels, ``[b]``."""
     z: NDArray[Any]
-    """Memory for the rows' outputs, which are then replaced by residuals: ``[b, outputs]``, or ``[b]`` for one
-    output."""
+    """Memory for outputs and then residuals: ``[b, outputs]``, or ``[b]`` for one output."""
     b: int
-    """The number of rows."""
 
 
 class _Buffers:
     """Memory in which hospitals are trained one after another, for up to ``n`` rows and batches of up to ``batch``
     rows.
 
-    ``rows [n, F+1]`` are the gathered rows with a constant last column, which makes the bias a weight like all others.
-    For a model with one logit ``z``, all features are divided by 2 (which is exact). The residual ``sigmoid(z) - y =
-    (tanh(z/2) - (2y-1))/2`` then needs no multiplication and cannot overflow. The residual's factor 1/2 is already in
-    the halved features.
+    ``rows [n, F+1]`` are the gathered rows with a constant last column for the bias. For a model with one logit ``z``,
+    all features are divided by 2. The residual ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` then needs no multiplication
+    and cannot overflow.
 
-    Gathering accesses rows in random order. Rows are therefore first copied in their original order, and then gathered
-    from the copy, which is still in the cache. This takes a third of the time of random access to the original memory.
+    Rows are first copied in order, and then gathered from the copy in the cache, which is faster than random access to
+    the original memory.
     """
 
     def __init__(self, n: int, batch: int, layout: Layout, dtype: np.dtype[Any], loss: str) -> None:
@@ -183,11 +168,10 @@ class _Buffers:
         self._batches: dict[tuple[int, int], _Batch] = {}
 
     def hold(self, n: int, batch: int) -> bool:
-        """Whether these buffers are large enough for ``n`` rows and batches of ``batch`` rows."""
+        """Return whether the buffers are large enough for ``n`` rows and batches of ``batch`` rows."""
         return n <= self._n and batch <= self._most
 
     def _batch(self, cut: tuple[int, int]) -> _Batch:
-        """Return views of the batch whose gathered rows are ``cut[0]`` to ``cut[1]``."""
         batch = self._batches.get(cut)
         if batch is None:
             low, high = cut
@@ -201,9 +185,8 @@ class _Buffers:
     def _fill(self, gathered: Gathered, columns: Sequence[tuple[NDArray[Any], NDArray[Any]]], unit: float) -> None:
         """Gather the rows of some steps, multiplied by ``unit``, together with other values of the same rows.
 
-        ``columns`` are pairs ``(values, into)``, each ``[n]``. ``into`` receives the values in the order of the
-        gathered rows. There is a pair for the labels and, if they exist, for the loss weights and for the bounds of
-        clipping.
+        ``columns`` are pairs ``(values, into)``, each ``[n]``, for labels, loss weights and bounds of clipping.
+        ``into`` receives the values in the order of the gathered rows.
         """
         order, m = gathered.rows, len(gathered.rows)
         rows = self._rows[:m]
@@ -222,10 +205,7 @@ class _Buffers:
     def _columns(
         self, task: Task, targets: NDArray[Any]
     ) -> tuple[NDArray[Any] | None, list[tuple[NDArray[Any], NDArray[Any]]]]:
-        """Return memory ``[n]`` for the loss weights of gathered rows, and the ``columns`` of :meth:`_fill`.
-
-        The memory is None if the task has no weights.
-        """
+        """Return memory ``[n]`` for the loss weights of gathered rows, and the ``columns`` of :meth:`_fill`."""
         labels = self._labels[: len(targets)]
         if task.weights is None:
             return None, [(targets, labels)]
@@ -234,7 +214,7 @@ class _Buffers:
         return ordered, [(targets, labels), (weights, ordered)]
 
     def descend_single(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
-        """Train a model with one output by LocalSGD. The call changes ``theta [F+1]`` in place."""
+        """Train a model with one output by LocalSGD, changing ``theta [F+1]`` in place."""
         n = len(task.y)
         update = begin(optimizer, task, theta, self._unpenalised)
         target, scale, keep, finish = update.target, update.scale, update.keep, update.finish
@@ -288,10 +268,7 @@ class _Buffers:
         end(update, task)
 
     def descend_softmax(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
-        """Train a model with ``C`` outputs by LocalSGD. The call changes ``theta [P]`` in place.
-
-        It works on a copy ``[C, F+1]``, in which the biases are the last column.
-        """
+        """Train a model with ``C`` outputs by LocalSGD, changing ``theta [P]`` in place."""
         n, C, F = len(task.y), self._outputs, self._rows.shape[1] - 1
 
         def augmented(vector: Vector) -> Vector:

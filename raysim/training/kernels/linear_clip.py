@@ -1,8 +1,7 @@
 """Clipping in a linear model's private steps: a bound on each row's residual.
 
-The gradient of a row is its residual times its features. The gradient's norm is within the clipping norm if the
-residual is at most the clipping norm divided by the norm of the features. A row's bound is therefore the same in all
-steps.
+The gradient of a row is its residual times its features. Its norm is within the clipping norm if the residual is at
+most the clipping norm divided by the norm of the features. This bound is the same in all steps.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from raysim.training.private import PrivateSteps
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the largest residual of each row, ``[n]``, with which the norm of the row's gradient is at most ``clip``.
 
-    ``lengths [n]`` are the norms of the rows' features, with a constant 1 for the bias.
+    ``lengths [n]`` are the norms of the rows' features, with a 1 for the bias.
     """
     bounds: NDArray[Any] = clip * (1.0 - MARGIN[dtype]) / lengths
     return bounds
@@ -39,17 +38,17 @@ class LinearClip:
             finite = bounds > 0
             bounds, X = np.where(finite, bounds, 0), np.where(finite[:, None], X, 0)
         self.X = X
-        """The rows ``[n, F]``. A row that is not finite is set to zeros and contributes nothing."""
+        """The rows ``[n, F]``, with zeros in rows that are not finite."""
         bounds = bounds.astype(X.dtype, copy=False)
         self._bounds = np.empty_like(bounds)
         self.columns = [(bounds, self._bounds)]
-        """One pair of arrays ``[n]``: the largest residual of each row, and memory for these values in the order of
+        """A pair of arrays ``[n]``: the largest residual of each row, and memory for these values in the order of
         gathered rows."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Clip the gradients of a batch by reducing the rows' residuals ``z [b]``, in place.
 
-        A row's gradient is proportional to its residual. ``batch [b, F+1]`` are the rows ``gathered[low:high]``.
+        ``batch [b, F+1]`` are the rows ``gathered[low:high]``.
         """
         self._settle(z[:, None], low, high, gathered)
         shared, places = None, self._factors.shared(gathered, low, high)
@@ -65,10 +64,7 @@ class LinearClip:
     def shorten_each(
         self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]
     ) -> None:
-        """Clip the gradients of a model with ``C`` outputs by reducing the residuals ``z [b, C]``, in place.
-
-        The other arguments are as in :meth:`shorten`.
-        """
+        """Do the same as :meth:`shorten`, for a model with ``C`` outputs and residuals ``z [b, C]``."""
         self._settle(z, low, high, gathered)
         each = np.minimum(1.0, self._bounds[low:high] / np.sqrt(np.vecdot(z, z)))
         places = self._factors.shared(gathered, low, high)
@@ -79,8 +75,7 @@ class LinearClip:
             z[~np.isfinite(z)] = 0
 
     def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Set the residuals of an auditor's rows to a constant, and those of rows with features that are not finite to
-        0."""
+        """Set the residuals of an auditor's rows to a constant, and those of rows that are not finite to 0."""
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:

@@ -1,4 +1,4 @@
-"""Logistic regression in numpy: one logit for two classes, a softmax for more. No torch is imported on a CPU."""
+"""Logistic regression in numpy: one logit for two classes, a softmax for more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LogisticRegression:
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """Return the model for ``F`` features and ``C`` classes.
 
-        The parameters are initially zero, also with ``init: default``, because the loss is convex.
+        Initial parameters are always zero.
         """
         host = LogisticModel(n_features, n_classes, precision)
         if device == "cpu":
@@ -33,7 +33,7 @@ class LogisticRegression:
 class LogisticModel(LinearModel):
     """Logistic regression with the parameters ``weight [C, F]`` and ``bias [C]``.
 
-    For two classes they are ``[1, F]`` and ``[1]``, because the only output is the log-odds of class 1.
+    For two classes they are ``[1, F]`` and ``[1]``: the only output is the log-odds of class 1.
     """
 
     def __init__(self, n_features: int, n_classes: int, precision: str) -> None:

@@ -1,8 +1,7 @@
-"""A multi-layer perceptron with ReLU and a manual gradient in numpy. No torch is imported on a CPU.
+"""A multi-layer perceptron with ReLU and a manual gradient in numpy.
 
-Hospitals are trained one at a time. Each layer's step is fused into the product that computes its gradient
-(``descent.py``). On one core with batches of 32, this is faster than products batched over hospitals, because the
-second-level cache has room for the weights of one hospital, but not of several.
+Hospitals are trained one at a time. On one core this is faster than products batched over hospitals, because the cache
+has room for the weights of one hospital, but not of several.
 """
 
 from __future__ import annotations
@@ -30,19 +29,14 @@ if TYPE_CHECKING:
 
 
 BLOCK = 128
-"""The number of rows whose outputs are computed at once when many hospitals are evaluated together. The activations of
-these rows stay in a core's cache between layers."""
+"""The number of rows whose outputs are computed at once when many hospitals are evaluated together."""
 BLOCKS = 8
-"""The number of blocks of ``BLOCK`` rows that are converted to the model's precision at once."""
+"""The number of blocks that are converted to the model's precision at once."""
 
 
 @dataclass(frozen=True)
 class MLP:
-    """The family ``mlp``.
-
-    ``hidden`` has the widths of the hidden layers, in order from the input to the output; it may be empty. ``loss`` is
-    for a real-valued label: ``squared`` (the default) or ``absolute``.
-    """
+    """The family ``mlp``: multi-layer perceptrons."""
 
     labels: ClassVar[tuple[str, ...]] = ("classification", "regression")
     hidden: Sequence[int] = (256, 128)
@@ -57,7 +51,7 @@ class MLP:
         object.__setattr__(self, "hidden", tuple(widths))
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features and ``C`` classes (``C`` outputs) or a real-valued label (one output)."""
+        """Return the model for ``F`` features and ``C`` classes; 0 means a real-valued label."""
         loss = choose(self.loss, n_classes)
         widths = (n_features, *self.hidden, n_classes or 1)
         host = MlpModel(widths, init, precision, loss)
@@ -71,8 +65,7 @@ class MLP:
 class MlpModel(DenseLayers):
     """A multi-layer perceptron. Its parameters are ``layers.<k>.weight [out, in]`` and ``layers.<k>.bias [out]``.
 
-    ``widths`` is ``(F, hidden..., C)``: the number of features, the widths of hidden layers, and the number of outputs.
-    For a real-valued label there is one output.
+    ``widths`` is ``(F, hidden..., C)``, with the number ``C`` of outputs. For a real-valued label there is one output.
     """
 
     clips_contrast = True
@@ -87,10 +80,10 @@ class MlpModel(DenseLayers):
         self._init, self._dtype, self._loss = init, np.dtype(precision), loss
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return the initial parameters ``[P]``: uniform numbers of magnitude up to ``1/sqrt(in)``, or zeros.
+        """Return the initial parameters ``[P]``: uniform numbers of magnitude up to ``1/sqrt(in)`` as in torch, or
+        zeros.
 
-        The uniform numbers are torch's default for ``Linear``, where ``in`` is the number of a layer's inputs. Zeros
-        are useful for tests only, because gradient descent from zeros changes only the last layer's bias.
+        ``in`` is the number of a layer's inputs. Gradient descent from zeros changes only the last layer's bias.
         """
         if self._init == "zeros":
             return np.zeros(self.layout.size)
@@ -99,11 +92,7 @@ class MlpModel(DenseLayers):
         return np.concatenate(draws)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the model's outputs for rows ``X [n, F]``.
-
-        They are margins ``z_1 - z_0`` for two classes or predictions of a real-valued label, ``[n]``. For more than two
-        classes they are logits ``[n, C]``.
-        """
+        """Return the model's outputs for rows ``X [n, F]``; see :meth:`raysim.training.base.Model.logits`."""
         layers = self._layers(theta.astype(self._dtype, copy=False))
         with np.errstate(all="ignore"):
             a = self._below(layers, X)
@@ -116,17 +105,15 @@ class MlpModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return a function that scores rows of many hospitals in one call, or None; see
-        :class:`raysim.training.base.Model`.
+        """Return a function that computes outputs for rows of many hospitals in one call, or None.
 
-        It is None for more than two classes. It is also None if the rounding of a matrix product depends on a row's
-        position, as with OpenBLAS's AVX2 code in float32.
+        It is None for more than two classes, and if the rounding of a matrix product depends on a row's position. See
+        :class:`raysim.training.base.Model`.
         """
         one_output = self._widths[-1] == (2 if self._loss == LOG_LOSS else 1)
         return self._logits_in_blocks if one_output and rows_may_move(self._widths, self._dtype) else None
 
     def _logits_in_blocks(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Compute ``logits`` for ``BLOCK`` rows at a time; the last block is padded with zeros."""
         layers, logits = self._layers(np.ascontiguousarray(theta, self._dtype)), np.empty(len(X), self._dtype)
         passes = Passes(self._widths, self._dtype, self._loss)
         with np.errstate(all="ignore"):
@@ -240,10 +227,10 @@ class MlpModel(DenseLayers):
         end(update, task)
 
     def _apart(self, term: ContrastTerm, X: NDArray[Any]) -> NDArray[Any] | None:
-        """Return the directions ``v [n, width]`` of the rows for MOON's contrastive term.
+        """Return the directions of the rows for MOON's contrastive term (:func:`.contrast.directions`),
+        ``[n, width]``.
 
-        :mod:`raysim.training.kernels.contrast` defines ``v``. Returns None if the received model and the hospital's
-        previous model are the same.
+        Return None if the received model and the hospital's previous model are the same.
         """
         if len(self._pairs) < 2:
             raise ValueError("a contrastive term needs a hidden layer, whose output is compared")
@@ -256,7 +243,6 @@ class MlpModel(DenseLayers):
         return directions(previous, received)
 
     def _layers(self, vector: Vector) -> Layers:
-        """Return the weights and biases of each layer as views of ``vector [P]``, faster than ``Layout.split``."""
         views, at = [], 0
         for fan_in, fan_out in self._pairs:
             cut = at + fan_in * fan_out
@@ -267,9 +253,9 @@ class MlpModel(DenseLayers):
 
 @lru_cache
 def rows_may_move(widths: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether a row has the same output, to the last bit, at every position in a block of rows.
+    """Return whether a row has the same output, to the last bit, at every position in a block of rows.
 
-    ``widths`` is ``(F, hidden..., C)``: the number of features, the widths of hidden layers, and the number of outputs.
+    ``widths`` is as in :class:`MlpModel`.
     """
     rng = np.random.default_rng(0)
     model = MlpModel(widths, "default", dtype.name)

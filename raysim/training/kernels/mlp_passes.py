@@ -1,7 +1,4 @@
-"""Forward and backward passes of a multi-layer perceptron over one batch, and the step that follows, in numpy.
-
-The step is the update of the parameters by the local optimiser.
-"""
+"""Forward and backward passes of a multi-layer perceptron over one batch, and the optimiser's step, in numpy."""
 
 from __future__ import annotations
 
@@ -23,21 +20,19 @@ Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out
 
 
 class _Layer(NamedTuple):
-    """Memory for one layer's values in a batch of ``b`` rows: views ``[b, width]``, whose columns are contiguous."""
+    """Memory for one layer in a batch of ``b`` rows: views ``[b, width]``, whose columns are contiguous."""
 
     received: NDArray[Any]
     outputs: NDArray[Any]
     residuals: NDArray[Any]
     scratch: NDArray[Any]
-    """Memory for intermediate results, of the shape of ``outputs``; all layers share it."""
 
 
 class Passes:
     """Forward and backward passes over one batch. All batches use the same memory, one after another.
 
-    ``widths`` is ``(F, hidden..., C)``: the number of features, the widths of hidden layers, and the number of outputs.
-    Rows are the last axis in memory, so that the left factor of each product is a layer's matrix without a
-    transposition. OpenBLAS computes such products up to twice as fast with AVX-512.
+    ``widths`` is ``(F, hidden..., C)``, with the number ``C`` of outputs. Rows are the last axis in memory: OpenBLAS
+    computes such products up to twice as fast with AVX-512.
     """
 
     def __init__(self, widths: Sequence[int], dtype: np.dtype[Any], loss: str) -> None:
@@ -46,7 +41,6 @@ class Passes:
         self._allocate(0)
 
     def _allocate(self, batch: int) -> None:
-        """Allocate memory for batches of up to ``batch`` rows. It replaces the present memory."""
         self._most, self._batches = batch, dict[int, list[_Layer]]()
         self._activations, self._residuals = (np.empty(batch * sum(self._widths), self._dtype) for _ in range(2))
         self._scratch = np.empty(batch * max(self._widths), self._dtype)
@@ -70,8 +64,7 @@ class Passes:
         return [_Layer(*views) for views in zip(activations, activations[1:], residuals[1:], scratch[1:], strict=False)]
 
     def outputs(self, layers: Layers, rows: NDArray[Any]) -> NDArray[Any]:
-        """Compute and store the activations of the batch ``rows [b, F]``; return the outputs of the last layer, ``[b,
-        C]``."""
+        """Compute and store the activations of the batch ``rows [b, F]``; return the outputs ``[b, C]``."""
         memory, ones = self._batch(len(rows)), self._ones[: len(rows)]
         np.copyto(memory[0].received, rows)
         for k, ((weight, bias), layer) in enumerate(zip(layers, memory, strict=True)):
@@ -89,8 +82,7 @@ class Passes:
         """Compute and store the activations of a batch, and the residuals of the last layer.
 
         The residuals are the gradient of the summed loss with respect to the outputs ``[b, C]``. Each row's loss is
-        multiplied by its ``weights [b]`` (None: by 1). If ``labels`` is shorter than ``rows``, the remaining rows are
-        padding, and their residuals are zeros.
+        multiplied by its ``weights [b]`` (None: by 1). Rows without a label are padding, and get the residual 0.
         """
         z, last = self.outputs(layers, rows), self._batch(len(rows))[-1].residuals
         if len(labels) < len(rows):
@@ -116,8 +108,7 @@ class Passes:
         """Compute the residuals of all layers below the last, for a batch of ``b`` rows.
 
         A layer's residuals are the gradient of the loss with respect to the layer's outputs before the activation.
-        ``contrast`` is a pair: a contrastive term that is added to the loss, and the term's directions for the first
-        ``m`` rows, ``[m, width]``. All other rows are padding, which has no contrastive term.
+        ``contrast`` is a contrastive term with its directions for the first ``m`` rows, ``[m, width]``.
         """
         memory = self._batch(b)
         for k in range(len(layers) - 1, 0, -1):
@@ -129,9 +120,9 @@ class Passes:
             np.multiply(below.T, layer.received.T > 0, below.T)
 
     def step(self, rows: NDArray[Any], targets: Layers, scale: float, keep: tuple[float, float]) -> None:
-        """Update each array of ``targets``: ``target <- keep * target + scale * gradient``.
+        """Update each array of ``targets`` to ``keep * target + scale * gradient``.
 
-        ``keep`` is a pair: the factor of weights and the factor of biases.
+        ``keep`` has the factors for weights and for biases.
         """
         memory, ones = self._batch(len(rows)), self._ones[: len(rows)]
         for k in range(len(targets) - 1, -1, -1):
@@ -167,14 +158,13 @@ class Passes:
         return squares
 
     def _column_squares(self, columns: NDArray[Any], scratch: NDArray[Any]) -> NDArray[Any]:
-        """Return the squared 2-norm of each row of ``columns [b, width]``, whose columns are contiguous in memory."""
         np.multiply(columns, columns, scratch)
         squares: NDArray[Any] = self._blas.gemv(1.0, scratch, self._ones[: scratch.shape[1]])
         return squares
 
     def scale(self, rows: NDArray[Any], factors: NDArray[Any]) -> None:
-        """Multiply the gradient of each of the batch's ``rows`` by the row's entry of ``factors [b]``. With the factor
-        0 a row contributes nothing, even if its gradient is not finite."""
+        """Multiply the gradients of the batch's ``rows`` by ``factors [b]``. With the factor 0 a row contributes
+        nothing, even if its gradient is not finite."""
         for layer in self._batch(len(rows)):
             np.multiply(layer.residuals.T, factors, layer.residuals.T)
         if np.count_nonzero(factors) < len(factors):  # 0 times infinity or NaN is not 0
@@ -185,22 +175,19 @@ class Passes:
 
 
 PIECE = 16
-"""Batches from Poisson sampling are padded with rows of zeros, so that their number of rows is a multiple of this
-number.
-
-Products of matrices with other numbers of rows take up to 50 % longer (31 rows: 80 us, 32 rows: 52 us).
-"""
+"""Batches from Poisson sampling are padded with zeros to a multiple of this number of rows; other products take up to
+50 % longer."""
 
 
 def filled(rows: int) -> int:
-    """Return the number of ``rows`` after padding: the next multiple of ``PIECE``."""
+    """Return the number of ``rows`` after padding."""
     return -(-rows // PIECE) * PIECE
 
 
 class MlpClip:
     """Clips the gradients of a multi-layer perceptron in one hospital's steps of DP-SGD.
 
-    The hospital's rows are ``X [n, F]``. ``buffer`` is memory for a padded batch, and ``passes`` compute its gradients.
+    The hospital's rows are ``X [n, F]``. ``buffer`` is memory for a padded batch.
     """
 
     def __init__(self, private: PrivateSteps, X: NDArray[Any], buffer: NDArray[Any], passes: Passes) -> None:
@@ -210,7 +197,7 @@ class MlpClip:
         self._of_batch = np.ones(len(buffer), X.dtype)
 
     def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the rows ``rows [b]`` of the hospital as a batch that is padded with zeros, ``[filled(b), F]``."""
+        """Return the hospital's ``rows [b]`` as a batch that is padded with zeros, ``[filled(b), F]``."""
         batch = self._buffer[: filled(len(rows))]
         # mode="clip" only because "raise" makes numpy copy `out` first; rows are never out of range
         self._X.take(rows, 0, batch[: len(rows)], "clip")
@@ -218,8 +205,7 @@ class MlpClip:
         return batch
 
     def shorten(self, batch: NDArray[Any], rows: NDArray[np.int64]) -> None:
-        """Clip the gradients of a batch, by scaling its residuals. ``batch`` has the features of the hospital's ``rows
-        [b]``."""
+        """Clip the gradients of a batch with the features of the hospital's ``rows [b]``, by scaling residuals."""
         traces = self._passes.traces(batch) if self._factors.need_traces else []
         self._factors.plant(traces, rows)
         of_batch = self._of_batch[: len(batch)]

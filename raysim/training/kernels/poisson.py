@@ -1,5 +1,4 @@
-"""Poisson regression of counts, whose outputs are the means ``exp(w . x + b)``. It is fitted only by Newton's
-method."""
+"""Poisson regression of counts, whose outputs are the means ``exp(w . x + b)``; fitted by Newton's method only."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 LARGEST = 80.0
-"""The largest logarithm of an expected count. Larger outputs are cut to it, so that float32 can represent the expected
-counts."""
+"""The largest logarithm of an expected count, so that float32 can represent it; larger ones are cut."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +41,7 @@ def poisson_losses(outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64
 
 
 class PoissonModel(LinearModel):
-    """Poisson regression with the parameters ``weight [1, F]`` and ``bias [1]``.
-
-    A row's mean count is the exponential of the linear function with these parameters.
-    """
+    """Poisson regression with the parameters ``weight [1, F]`` and ``bias [1]``."""
 
     link = "log"
     unclippable = "is fitted without steps of gradient descent"
@@ -61,7 +56,7 @@ class PoissonModel(LinearModel):
         return poisson_losses(outputs, y)
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Raise ``ValueError``, because this model is fitted by Newton's method, not by gradient descent."""
+        """Raise ``ValueError``: this model is fitted by Newton's method only."""
         raise ValueError("counts are fitted without steps of gradient descent; choose a strategy for regressions")
 
     def as_module(self, theta: Vector) -> nn.Module:

@@ -1,7 +1,6 @@
 """Image networks of published experiments, as plain ``torch`` modules on flat rows.
 
-Each row is one image, with its pixels as features. In memory, activations have their channels last, because torch's
-convolutions and pooling on a CPU are then up to twice as fast.
+Each row is one image, with pixels as features. Activations have channels last in memory, which is faster on a CPU.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ class FashionCnn(nn.Module):
     """The Fashion-MNIST network of Clust-PSI-PFL: three convolutions (8, 16, 32 maps) with max pooling, dense 2048.
 
     Rows are images of 28 x 28 pixels (``n_features`` 784). The paper gives neither the kernel size nor the ``padding``.
-    Here kernels are 3 x 3, and padded by default. The dense layer then receives 32 maps of 3 x 3 values; without
-    padding they would have 1 x 1 value.
+    Here kernels are 3 x 3, and padded by default.
     """
 
     def __init__(self, n_features: int, n_outputs: int, dense: int = 2048, padding: bool = True) -> None:
@@ -46,7 +44,7 @@ class CifarCnn(nn.Module):
     A block has two padded 3 x 3 convolutions, each with ReLU and batch norm, then max pooling and dropout (.2, .3, .4).
     The dense layer has ReLU, batch norm and dropout (.5). Rows are images of 3 channels with 32 x 32 pixels
     (``n_features`` 3,072), channels first. The paper gives neither the order of ReLU and batch norm nor the constants
-    of batch norm. Here the constants are torch's defaults.
+    of batch norm, which are torch's defaults here.
     """
 
     def __init__(self, n_features: int, n_outputs: int, dense: int = 128) -> None:

@@ -18,10 +18,9 @@ UNITS = 10
 class TextLstm(nn.Module):
     """The Sent140 network of Clust-PSI-PFL: embedding, dropout .5, an LSTM of 10 units with dropout .2 on its inputs.
 
-    The classifier receives the state after the last token. Padding is skipped wherever it occurs in a row. If a row has
-    only padding, the state is zero. The dropout on inputs is as in Keras: a row's mask is the same at all tokens. The
-    paper's LSTM also has recurrent dropout of .2, which ``nn.LSTM`` does not have. The paper gives neither
-    ``vocabulary`` nor the embedding's ``dimension``.
+    The classifier receives the state after the last token. Padding is skipped. The dropout on inputs is as in Keras: a
+    row's mask is the same at all tokens. The paper's recurrent dropout of 0.2 is left out, because ``nn.LSTM`` does not
+    have it. The paper gives neither ``vocabulary`` nor the embedding's ``dimension``.
     """
 
     lookup = "embedding.weight"
@@ -67,8 +66,7 @@ class TextDense(nn.Module):
 
 
 def embedding(vocabulary: int, dimension: int) -> nn.Embedding:
-    """Return the embedding layer for token ids. Raises ``ValueError``, which names the option, for an invalid
-    option."""
+    """Return the embedding layer for token ids. Raises ``ValueError`` for an invalid option."""
     whole("vocabulary", vocabulary, 2)
     whole("dimension", dimension, 1)
     return nn.Embedding(vocabulary, dimension, padding_idx=PADDING)
@@ -77,8 +75,7 @@ def embedding(vocabulary: int, dimension: int) -> nn.Embedding:
 def token_ids(x: Tensor, vocabulary: int) -> Tensor:
     """Return the ids ``x [n, L]`` as int64. Raises ``ValueError`` for an id outside ``0..vocabulary-1``.
 
-    DP-SGD computes the gradients of single rows under ``vmap``, where the values of tensors cannot be compared. In
-    DP-SGD the ids are therefore checked beforehand, by :func:`raysim.training.kernels.modules.checks.check_entries`.
+    Under ``vmap`` (DP-SGD) nothing is checked here, because the values of tensors cannot be compared.
     """
     if x.numel():
         try:

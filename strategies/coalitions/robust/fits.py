@@ -2,8 +2,8 @@
 
 X. Konti et al., *CS-RCFL*, with the losses of :mod:`raysim.strategies.coalitions.robust.loss` and the training of
 :mod:`raysim.strategies.coalitions.robust.training`. The robust loss of a model is its worst mean loss over all
-distributions within the distance ε_i (the radius) of hospital i's rows. Each hospital determines its radius with a
-:class:`RadiusRule`. The radius never leaves the hospital: each program computes it from the rows again.
+distributions within the distance ε_i (the radius) of hospital i's rows. The radius never leaves the hospital: each
+program computes it from the rows (:class:`RadiusRule`).
 
 A model is a vector of ``F`` weights followed by the intercept. The loss is absolute for real-valued labels (``classes``
 0) and logistic for two classes.
@@ -24,8 +24,7 @@ from raysim.strategies.coalitions.robust.training import train_l1, train_logisti
 
 @dataclass(frozen=True)
 class RadiusRule:
-    """How a hospital chooses, from its rows, the radius ε of the ball of distributions over which it takes the worst
-    loss."""
+    """How a hospital chooses the radius ε of the distributions over which it takes the worst loss."""
 
     radius: float
     """The radius ε of hospitals that are not small, if ``radii`` is empty."""
@@ -34,18 +33,18 @@ class RadiusRule:
     small: int
     """A hospital with at most this many rows is small."""
     radii: tuple[float, ...]
-    """The radii from which each hospital chooses; if empty, ``radius`` and ``small_radius`` are used.
+    """The radii from which each hospital chooses; empty: ``radius`` and ``small_radius``.
 
-    The hospital chooses the radius whose robustly trained models have the smallest plain loss in cross-validation; ties
-    go to the smaller radius. A hospital with a single row uses the largest radius.
+    The hospital chooses the radius whose robustly trained models have the smallest plain loss in cross-validation, the
+    smaller one if equal. A hospital with one row uses the largest radius.
     """
     folds: int
-    """The number of folds of the cross-validation by which a hospital chooses among ``radii``."""
+    """The number of folds of the cross-validation over ``radii``."""
     kappa: float
-    """κ, the cost of a label change within the ball of distributions; infinite if labels cannot change."""
+    """κ, the cost of a label change; infinite if labels cannot change."""
 
     def check(self) -> None:
-        """Raise ``ValueError`` if a field's value is out of its range. The message begins with the field's name."""
+        """Raise ``ValueError`` if a field's value is out of range."""
         check_kappa(self.kappa)
         at_least("small", self.small, 0)
         at_least("folds", self.folds, 2)
@@ -57,10 +56,9 @@ class RadiusRule:
                     raise ValueError(str(error).replace("radius", field, 1)) from None
 
     def check_trainable(self, classes: int, trains: bool) -> None:
-        """Raise ``ValueError`` for a radius that is used in training and so large that the model of zeros is optimal.
+        """Raise ``ValueError`` for a radius of training that is so large that the model of zeros is optimal.
 
-        ``trains`` tells whether hospitals train their own models robustly. If the radius is chosen from a grid,
-        cross-validation trains robustly in any case.
+        ``trains`` tells whether hospitals train their own models robustly; cross-validation always does.
         """
         # Cross-validation trains robustly, even if the sent models are trained plainly.
         fields = self._given() if trains else {"radii": self.radii}
@@ -73,7 +71,6 @@ class RadiusRule:
                     )
 
     def _given(self) -> dict[str, tuple[float, ...]]:
-        """Return the radii that hospitals may use, by the name of the field that gives them."""
         if self.radii:
             return {"radii": self.radii}
         given: dict[str, tuple[float, ...]] = {"radius": (self.radius,)}
@@ -103,8 +100,7 @@ class RadiusRule:
 
 
 def trained(X: NDArray[Any], y: NDArray[Any], classes: int, radius: float, kappa: float) -> Floats:
-    """Return the linear model with the smallest robust loss, as a vector ``[F + 1]``. The features of n rows are
-    ``X [n, F]``, and their labels are ``y [n]``. With radius 0 this is training without robustness."""
+    """Return the linear model ``[F + 1]`` with the smallest robust loss on rows ``X [n, F]`` with labels ``y [n]``."""
     if classes:
         return train_logistic(X, signs(y), radius, kappa, intercept=True).theta
     return train_l1(X, y, radius, intercept=True).theta
@@ -115,8 +111,7 @@ def transfer_losses(
 ) -> Floats:
     """Return the robust loss of each of M models, ``[M]``, on a hospital's rows with labels ``y [n]``.
 
-    ``predicted [n, M]`` are the models' predictions, and ``norms [M]`` are the norms of their weights without
-    intercepts.
+    ``predicted [n, M]`` are predictions, and ``norms [M]`` the norms of weights without intercepts.
     """
     if classes:
         return logistic_of(predicted, norms, signs(y), radius, kappa)
@@ -125,8 +120,8 @@ def transfer_losses(
 
 @dataclass(frozen=True)
 class LinearModelFit(Statistic):
-    """A hospital's own linear model. It has the smallest mean loss on the hospital's rows or, if there is a ``rule``
-    for the radius, the smallest robust loss."""
+    """A hospital's linear model with the smallest mean loss on its rows or, with a ``rule`` for the radius, robust
+    loss."""
 
     classes: int
     shape: tuple[int]
@@ -144,12 +139,9 @@ class LinearModelFit(Statistic):
 
 @dataclass(frozen=True, eq=False)
 class RobustTransferLoss(Statistic):
-    """The robust loss of each of M received models on the hospital's rows, ``[M]``. It is the worst mean loss over all
-    distributions within a radius of these rows.
+    """The robust loss of each of M received models on the hospital's rows, ``[M]``.
 
-    The hospital determines the radius by the ``rule``. Without a rule the radius is 0, and the losses are ordinary mean
-    losses. ``norms [M]`` are the norms of the models' weights without intercepts; they reveal nothing to a hospital
-    that has the models.
+    Without a ``rule`` for the radius, these are mean losses. ``norms [M]`` are the norms of weights without intercepts.
     """
 
     classes: int

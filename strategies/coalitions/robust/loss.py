@@ -1,17 +1,15 @@
 """Closed forms of the worst loss of a model at a hospital whose distribution may differ a little from its rows.
 
-X. Konti et al., *CS-RCFL*: hospital ``i`` considers a Wasserstein-1 ball of radius ε_i around the empirical
-distribution of its rows. The robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over this ball. In
-the ball, features may be anywhere in R^d, and labels may be any label; distances are l2 norms. Transport changes
-features and labels but not the constant feature of the intercept. The intercept therefore enters margins and residuals,
-but not norms.
+X. Konti et al., *CS-RCFL*: the robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over a
+Wasserstein-1 ball of radius ε_i around the empirical distribution of hospital ``i``'s rows. Distances are l2 norms.
+Transport does not change the constant feature of the intercept, which therefore enters margins and residuals, but not
+norms.
 
-Deviation: equation (13) prints θ_i in the residual. This is a misprint: equation (12) has θ_j. The paper does not give
-the cost κ of a label change; it is an argument here.
+Deviation: equation (13) has θ_i in the residual, a misprint for the θ_j of equation (12). The paper does not give the
+cost κ of a label change.
 
 Shapes: features of n rows are ``X [n, F]``. Models are ``[M, P]`` with P = F, or with P = F + 1 if the last scalar is
-an intercept. Callers that already have the models' predictions ``x.θ [n, M]`` and norms ``|θ| [M]`` use :func:`l1_of`
-and :func:`logistic_of`. A hospital without rows has no loss: NaN for every model.
+an intercept. A hospital without rows has no loss: NaN for every model.
 """
 
 from __future__ import annotations
@@ -29,15 +27,12 @@ def l1_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float) -
 
     It is ``ε sqrt(|θ_j|^2 + 1) + mean |y - x.θ_j|`` with ε the ``radius`` (eq. 12 and 13). The features of n rows are
     ``X [n, F]``, and their real-valued labels are ``y [n]``.
-
-    The 1 under the root is there because the cost of transport is the l2 distance of ``(x, y)``.
     """
     return l1_of(*_predicted(X, models), y, radius)
 
 
 def l1_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float) -> Floats:
-    """Return the same losses as :func:`l1_losses`. ``predicted [n, M]`` are the predictions of M models, and
-    ``norms [M]`` are the norms of their weights."""
+    """Return the losses of :func:`l1_losses` from predictions ``[n, M]`` and the norms of weights ``[M]``."""
     check_radius(radius)
     if not len(y):
         return np.full(len(norms), np.nan)
@@ -46,25 +41,22 @@ def l1_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float
 
 
 def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float, kappa: float = 1.0) -> Floats:
-    """Return the robust logistic loss of each of M models θ, ``[M]``. The features of n rows are ``X [n, F]``, and
-    their labels, -1 or +1, are ``y [n]``.
+    """Return the robust logistic loss of each of M models θ, ``[M]``, for labels -1 or +1.
 
     The loss is the worst mean loss over all distributions to which the rows can be moved at a mean cost of at most ε
-    (``radius``). Moving a row from ``(x, y)`` to ``(x', y')`` costs ``|x - x'| + κ |y - y'| / 2``. With margins
+    (``radius``). Moving one row from ``(x, y)`` to ``(x', y')`` costs ``|x - x'| + κ |y - y'| / 2``. With margins
     ``m_p = y_p x_p.θ`` the dual of the worst case is
 
         ``L = min over a >= |θ| of a ε + mean softplus(-m_p) + mean max(0, m_p - a κ)``,
 
-    because a flipped label raises the logistic loss of a row by its margin. :func:`transport_prices` returns the
-    minimiser a. With κ = inf labels cannot change, and ``L = ε |θ| + mean softplus(-m)``. If ε >= κ/2, half of the
-    labels can be flipped, and every model's loss is at least log 2.
+    because a flipped label raises a row's loss by its margin. With κ = inf labels cannot change, and ``L = ε |θ| + mean
+    softplus(-m)``. If ε >= κ/2, half of the labels can be flipped, and every loss is at least log 2.
     """
     return logistic_of(*_predicted(X, models), y, radius, kappa)
 
 
 def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float, kappa: float) -> Floats:
-    """Return the same losses as :func:`logistic_losses`. ``predicted [n, M]`` are the predictions of M models, and
-    ``norms [M]`` are the norms of their weights."""
+    """Return the losses of :func:`logistic_losses` from predictions ``[n, M]`` and the norms of weights ``[M]``."""
     check_radius(radius)
     check_kappa(kappa)
     if not len(y):
@@ -80,12 +72,11 @@ def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius:
 
 
 def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float) -> Floats:
-    """Return the transport price ``a`` of each of M models, ``[M]``. It minimises the dual in :func:`logistic_losses`;
-    κ must be finite.
+    """Return the price ``a [M]`` that minimises the dual in :func:`logistic_losses` for each model; κ (``kappa``) must
+    be finite.
 
-    ``margins`` are ``[n, M]``, and ``norms [M]`` are the models' |θ|. The dual is convex and piecewise linear in a,
-    with slope ``ε - κ #{m_p > a κ} / n`` for the margins ``m_p`` of the n rows. It stops falling where at most
-    ``r = floor(n ε / κ)`` margins exceed a κ. With margins in decreasing order, the minimiser is
+    ``margins`` are ``[n, M]``, and ``norms [M]`` are the models' |θ|. The dual stops falling where at most
+    ``r = floor(n ε / κ)`` margins exceed a κ, with ε the ``radius``. With margins in decreasing order, the minimiser is
     ``max(|θ|, m_(r+1) / κ, 0)``.
     """
     n = len(margins)

@@ -1,10 +1,8 @@
 """Training of a linear model against the worst distribution near a hospital's rows, with a certified optimality gap.
 
-X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5). The module
-:mod:`raysim.strategies.coalitions.robust.loss` derives their objectives in closed form, for Wasserstein-1 balls of
-radius ε with the l2 norm. θ are the model's weights; the intercept (the last scalar, if there is one) is not part of
-the norm |θ|. ``X [n, F]`` are the features of n rows; a row x has the label y. ``m = y x.θ`` is a row's margin, and κ
-is the cost of a label change.
+X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5). :mod:`raysim.strategies.coalitions.robust.loss`
+derives their objectives. ε is the radius, and κ the cost of a label change. θ are the model's weights; the intercept is
+not part of the norm |θ|. ``X [n, F]`` are features; a row x has the label y and the margin ``m = y x.θ``.
 
 - absolute loss: ``min mean |y - x.θ| + ε sqrt(|θ|^2 + 1)``. Its dual is ``max u.y + sqrt(ε^2 - |X'u|^2)`` over
   ``u [n]`` with ``|u_p| <= 1/n`` for each row p and ``|X'u| <= ε``. With an intercept, also ``sum u = 0``.
@@ -14,14 +12,12 @@ is the cost of a label change.
   labels; it is 0 for κ = inf. The constraint is ``|X'(y (s/n - v))| <= ε - κ sum v``, with an intercept also
   ``sum y (s/n - v) = 0``.
 
-Deviation: the paper solves conic programs, and proximal gradient methods are usual for κ = inf. Here a number δ smooths
-the kinks of the objective and, for the logistic loss, scales a barrier for ``a >= |θ|``. Newton's method solves the
-problem for smaller and smaller δ. The derivatives of the smoothed losses give a dual point, and thereby a lower bound
-on the optimum.
+Deviation: the paper solves conic programs. Here a number δ smooths the kinks of the objective and, for the logistic
+loss, scales a barrier for ``a >= |θ|``. Newton's method solves the problem for smaller and smaller δ. The derivatives
+of the smoothed losses give a dual point, and thereby a lower bound on the optimum.
 
-Radius 0 is training without robustness. The optimum then does not exist for separable rows, and it is not unique if
-there are more features than rows. Therefore ``RIDGE/2 |θ|^2``, intercept included, is added to the objective if the
-radius is 0.
+With radius 0 the optimum does not exist for separable rows, and it is not unique if there are more features than rows.
+``RIDGE/2 |θ|^2``, intercept included, is therefore added to the objective.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.robust.loss import check_kappa, check_radius, l1_losses, logistic_losses
 
 RIDGE = 1e-6
-"""The weight of the ridge penalty, which is added to the objective only if the radius is 0."""
+"""The weight of the ridge penalty for radius 0."""
 SHRINK = 0.1
 """The factor by which the smoothing δ shrinks from one smoothed problem to the next."""
 STAGES = 12
@@ -59,19 +55,17 @@ class Fit:
 
     @property
     def gap(self) -> float:
-        """The difference between the model's objective and the lower bound on the objective of any model, at least
-        0."""
+        """The difference between ``value`` and ``bound``, at least 0."""
         return max(0.0, self.value - self.bound)
 
 
 def train_l1(
     X: NDArray[Any], y: NDArray[Any], radius: float, *, intercept: bool = False, tolerance: float = 1e-7
 ) -> Fit:
-    """Return the linear model with the smallest robust absolute loss. The features of n rows are ``X [n, F]``, and
-    their real-valued labels are ``y [n]``.
+    """Return the linear model with the smallest robust absolute loss for features ``X [n, F]`` and labels ``y [n]``.
 
-    Training ends when the model's objective is proven to exceed the minimum by at most ``tolerance * (1 + objective)``,
-    or after :data:`STAGES` smoothed problems.
+    Training ends when the objective is proven to exceed the minimum by at most ``tolerance * (1 + objective)``, or
+    after :data:`STAGES` smoothed problems.
     """
     check_radius(radius)
     Z, y = _design(X, y, intercept)
@@ -122,17 +116,11 @@ def train_logistic(
     intercept: bool = False,
     tolerance: float = 1e-7,
 ) -> Fit:
-    """Return the linear model with the smallest robust logistic loss. The features of n rows are ``X [n, F]``, and
-    their labels, -1 or +1, are ``y [n]``.
+    """Return the linear model with the smallest robust logistic loss for ``X [n, F]`` and labels ``y [n]``, -1 or +1.
 
-    Training ends when the model's objective is proven to exceed the minimum by at most ``tolerance * (1 + objective)``,
-    or after :data:`STAGES` smoothed problems. ``kappa`` is the cost of a label change; with infinity, labels cannot
-    change.
-
-    A positive ``radius`` must be below ``kappa / 2``. Otherwise ``ValueError`` is raised: half of the labels could be
-    flipped, and no model would be better than the model of zeros. For a positive radius no optimum exists if all rows
-    have one class, labels cannot change, and there is an intercept. The intercept is then set to odds of ``2n + 1`` to
-    1 for this class.
+    Training ends as in :func:`train_l1`. ``kappa`` is the cost of a label change; with infinity, labels cannot change.
+    Raises ``ValueError`` unless a positive ``radius`` is below ``kappa / 2``: half of the labels could be flipped. If
+    no optimum exists because all rows have one class, the intercept is set to odds of ``2n + 1`` to 1 for this class.
     """
     check_radius(radius)
     check_kappa(kappa)
@@ -148,19 +136,18 @@ def train_logistic(
 
 
 def zero_is_optimal(X: NDArray[Any], y: NDArray[Any], radius: float) -> bool:
-    """Return whether zero weights have the smallest robust logistic loss if labels cannot change and there is no
-    intercept. This is the case if ``|X'y| / (2n)`` is at most ``radius``."""
+    """Return whether zero weights have the smallest robust logistic loss if labels cannot change, without an
+    intercept.
+    """
     return bool(np.linalg.norm(X.T @ y) / (2 * len(y)) <= radius)
 
 
 Objective = Callable[[Floats], tuple[float, Callable[[], tuple[Floats, Floats]]]]
-"""A function of a point. It returns the objective's value there (infinite outside the domain), and a function that
-returns the gradient and the Hessian."""
+"""A function of a point that returns the objective (infinite outside the domain) and a function for gradient and
+Hessian."""
 
 
 def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
-    """Minimise the logistic loss plus the ridge penalty by Newton's method, for radius 0. This objective has no kinks
-    to smooth."""
     n, P = Z.shape
     signed = Z * y[:, None]
 
@@ -184,8 +171,7 @@ def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
 
 
 def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool) -> Fit | None:
-    """Return a model whose feature weights are all 0 if such weights are optimal, else None. Labels cannot change here
-    (κ = inf)."""
+    """Return the model without feature weights if it is optimal and labels cannot change, else None."""
     n, positive = len(y), float((y > 0).mean())
     if not intercept:
         zero = np.zeros(X.shape[1])
@@ -204,11 +190,10 @@ def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool
 def _robust_logistic(
     X: NDArray[Any], Z: Floats, y: Floats, radius: float, kappa: float, intercept: bool, tolerance: float
 ) -> Fit:
-    """Minimise the robust logistic loss by Newton's method over the weights θ and the transport price a, the dual
-    variable of the radius.
+    """Minimise the robust logistic loss over the weights θ and the transport price a.
 
-    The barrier ``-δ log(a^2 - |θ|^2)`` keeps a above ``|θ|``. The kink in ``max(0, m - a κ)`` is smoothed with the same
-    δ; m are the rows' margins.
+    The barrier ``-δ log(a^2 - |θ|^2)`` keeps a above ``|θ|``. The kink of ``max(0, m - a κ)`` at margins m is smoothed
+    with the same δ.
     """
     n, P = Z.shape
     signed = Z * y[:, None]
@@ -218,8 +203,7 @@ def _robust_logistic(
     excess_of = np.column_stack([signed, np.full(n, 0.0 if certain else -kappa)])
 
     def flips(point: Floats, delta: float) -> tuple[Floats, Floats]:
-        """Return ``e = m - a κ`` for each row's margin m, and ``sqrt(e^2 + δ^2)``. The mean of both is a smooth version
-        of ``max(0, e)``."""
+        """Return ``e = m - a κ`` and ``sqrt(e^2 + δ^2)``, whose mean is a smooth version of ``max(0, e)``."""
         excess = excess_of @ point
         return excess, np.sqrt(excess**2 + delta**2)
 
@@ -276,8 +260,8 @@ def _follow(
     scale: float,
     tolerance: float,
 ) -> Fit:
-    """Solve smoothed problems with the smoothing δ = ``scale``, ``scale / 10``, ... until a fit is proven to be within
-    the ``tolerance`` of the optimum."""
+    """Solve problems with the smoothing δ = ``scale``, ``scale / 10``, ... until a fit is proven within
+    ``tolerance``."""
     best: Fit | None = None
     delta = scale
     for _ in range(STAGES):
@@ -296,11 +280,9 @@ def _follow(
 
 
 def _newton(objective: Objective, point: Floats) -> Floats:
-    """Minimise a convex objective by damped Newton steps, then by full steps as long as they reduce the gradient's
-    norm.
+    """Minimise a convex objective by damped Newton steps, then by full steps while they reduce the gradient's norm.
 
-    The full steps are needed near kinks. There float64 may no longer resolve a decrease of the objective while the
-    gradient is still too large to prove optimality.
+    The full steps are needed near kinks, where float64 no longer resolves a decrease of the objective.
     """
     value, derivatives = objective(point)
     gradient, hessian = derivatives()
@@ -325,7 +307,6 @@ def _newton(objective: Objective, point: Floats) -> Floats:
 
 
 def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, Floats]:
-    """Return features and labels as float64; with ``intercept``, the features have a last column of ones."""
     if not len(y):
         raise ValueError("X: a hospital without rows cannot train")
     Z = np.asarray(X, np.float64)
@@ -333,23 +314,20 @@ def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, 
 
 
 def _scaled_into(radius: float, dual: Floats, needed: float) -> Floats:
-    """Return ``dual``, a point of the dual problem that needs the radius ``needed``. If this exceeds ``radius``, the
-    point is scaled down."""
+    """Return the dual point ``dual``, scaled down if the radius ``needed`` for it exceeds ``radius``."""
     return dual * (radius / needed) if needed > radius else dual
 
 
 def _balanced(u: Floats) -> Floats:
-    """Return ``u``, changed so that its sum is 0. Either its positive or its negative entries are scaled down, so that
-    no entry grows."""
+    """Return ``u`` with its positive or its negative entries scaled down so that the sum is 0."""
     up, down = float(u[u > 0].sum()), float(-u[u < 0].sum())
     least = min(up, down)
     return np.where(u > 0, u * (least / up if up else 0.0), u * (least / down if down else 0.0))
 
 
 def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """Return the dual variables ``s`` and ``v``, changed so that ``sum y (s/n - v) = 0``. ``s`` is scaled down for the
-    rows of one class. If that is not enough, ``v`` is scaled down for the rows of the other class instead. If neither
-    is enough, all of ``s`` and ``v`` become 0."""
+    """Return the dual variables ``s`` and ``v``, one of them scaled down for one class so that ``sum y (s/n - v) =
+    0``."""
     excess = float(y @ (s / len(y) - v))
     over = y * excess > 0
     if (total := float(s[over].sum()) / len(y)) > abs(excess):
@@ -364,12 +342,10 @@ def _sigmoid(z: Floats) -> Floats:
 
 
 def _entropy(s: Floats) -> float:
-    """Return the mean binary entropy of the probabilities ``s``, the mean of ``-s log s - (1 - s) log(1 - s)``."""
     inside = np.clip(s, 1e-300, 1 - 1e-16)
     return float(np.where((s > 0) & (s < 1), -s * np.log(inside) - (1 - s) * np.log1p(-inside), 0.0).mean())
 
 
 def _ridge_cost(term: Floats) -> float:
-    """Return by how much the ridge lowers the bound that a dual point proves:
-    ``max over θ of term.θ - RIDGE/2 |θ|^2``."""
+    """Return ``max over θ of term.θ - RIDGE/2 |θ|^2``, by which the ridge lowers the bound of a dual point."""
     return float(term @ term) / (2 * RIDGE)

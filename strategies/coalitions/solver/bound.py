@@ -12,11 +12,10 @@ in inequality c. Then no partition costs less than
 
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M on the space orthogonal to the ones``.
 
-The bound is valid for multipliers that are not optimal, so the search for good multipliers may stop at any time. The
-search is the alternating direction method of multipliers. It alternates between projections onto the non-negative
-matrices and onto the convex hull of the matrices ``J/N + Y``. Violated clique inequalities are added during the search,
-and a primal-dual step changes their multipliers (Condat and Vũ). The converged bound is at least as high as the bound
-of the linear program over Z. For 50 hospitals or more, it takes far less time than the linear program.
+The bound is valid for any multipliers, so the search for good ones may stop at any time. The search is the alternating
+direction method of multipliers. Violated clique inequalities are added during the search, and a primal-dual step
+changes their multipliers (Condat and Vũ). The converged bound is at least as high as that of the linear program over Z,
+and faster to compute for 50 hospitals or more.
 """
 
 from __future__ import annotations
@@ -30,31 +29,27 @@ from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, pace, violated_fours, violated_triangles
 
 PENALTY = 100.0
-"""The penalty ρ of the alternating direction method of multipliers, relative to the size of the differences between
-losses."""
+"""The penalty ρ of the search, relative to the size of the differences between losses."""
 CHECK = 50
 """The number of iterations between two evaluations of the lower bound."""
 WITHOUT_CUTS = 400
-"""The number of iterations before the first clique inequalities are added. They are useful only near a solution."""
+"""The number of iterations before the first clique inequalities are added."""
 BETWEEN_CUTS = 100
 """The number of iterations between two additions of clique inequalities."""
 PATIENCE = 500
-"""The search ends if this many iterations have closed less than a hundredth of the gap between the lower bound and the
-cost of the best partition known."""
+"""The search ends if this many iterations have closed less than a hundredth of the gap between bound and cost."""
 VIOLATED = 1e-5
 """A clique inequality is added only if it is violated by more than this."""
 ADDED = 50
-"""The largest number of clique inequalities of each kind (over three or four hospitals) that are added at once, divided
-by the number of hospitals."""
+"""The largest number of clique inequalities of each size that are added at once, per hospital."""
 
 
 def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: float, seconds: float) -> float:
-    """Return a lower bound on the cost of any partition of N hospitals into ``coalitions`` coalitions. The number must
-    be from 2 to N - 1.
+    """Return a lower bound on the cost of any partition of N hospitals into ``coalitions`` (2 to N - 1) coalitions.
 
-    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. ``cost`` is the cost of
-    the best partition known. The search ends when the bound is within the relative ``tolerance`` of ``cost``, when the
-    bound no longer rises, or after ``seconds``.
+    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. The search ends when the
+    bound is within the relative ``tolerance`` of ``cost`` (of the best partition known), no longer rises, or after
+    ``seconds``.
     """
     # One thread: the figures then do not depend on the number of cores, and these matrices are small.
     with one_thread():
@@ -83,8 +78,8 @@ def _ascend(relaxation: _Relaxation, cost: float, tolerance: float, seconds: flo
 
 
 class _Relaxation:
-    """The current point of the search for a bound: the relaxed partition ``Z [N, N]``, the multipliers of ``Z >= 0``,
-    and the clique inequalities with their multipliers."""
+    """The current point of the search: the relaxed partition ``Z [N, N]``, the multipliers, and the clique
+    inequalities."""
 
     def __init__(self, cost: Floats, coalitions: int) -> None:
         n = len(cost)
@@ -103,8 +98,8 @@ class _Relaxation:
         self.term = np.zeros((n, n))
 
     def step(self) -> None:
-        """Make one iteration: project ``Z`` onto the relaxed partitions by eigenvalues, then onto ``Z >= 0``, then
-        update the multipliers of the clique inequalities."""
+        """Project ``Z`` onto the relaxed partitions and onto ``Z >= 0``, then update the multipliers of the
+        inequalities."""
         target = self.positive - self.negative - (self.cost + self.term) / self.penalty
         values, vectors = np.linalg.eigh(self.across.T @ target @ self.across)
         shares = _capped_simplex(values, self.rank)
@@ -121,7 +116,7 @@ class _Relaxation:
             self.term = self.triangles.term() + self.fours.term()
 
     def bound(self) -> float:
-        """Return the lower bound that the current multipliers prove for the cost of any partition."""
+        """Return the lower bound that the current multipliers prove."""
         M = self.cost + self.term + self.penalty * self.negative
         values = np.linalg.eigvalsh(self.across.T @ M @ self.across)
         return float(M.sum() / len(M) + values[: self.rank].sum())
@@ -135,8 +130,7 @@ class _Relaxation:
 
 
 def _capped_simplex(values: Floats, total: int) -> Floats:
-    """Return the point nearest to ``values [m]`` with entries in [0, 1] and sum ``total``: all values are shifted by
-    the same amount and then clipped."""
+    """Return the point nearest to ``values [m]`` with entries in [0, 1] and sum ``total``."""
     breaks = np.sort(np.concatenate([values, values - 1.0]))
     # The sum falls with the shift from m to 0, linear between the breaks: bisect over these, then interpolate. At
     # ``low`` it is at least the total, at ``high`` below it.

@@ -24,8 +24,10 @@ PATTERNS = {
 
 @dataclass(eq=False)
 class Cliques:
-    """Linear inequalities on the matrix Z of a partition of hospitals. Each row of ``at`` has the hospitals of one
-    inequality: i, and then two or three others, ascending."""
+    """Linear inequalities on the matrix Z of a partition of hospitals.
+
+    Each row of ``at`` has the hospitals of one inequality: i, then two or three others, ascending.
+    """
 
     at: Ids
     multipliers: Floats
@@ -40,7 +42,7 @@ class Cliques:
 
     @staticmethod
     def none(size: int, hospitals: int) -> Cliques:
-        """Return an empty set of inequalities on ``size`` hospitals. ``hospitals`` is the number of all hospitals."""
+        """Return an empty set of inequalities on ``size`` of all ``hospitals``."""
         return Cliques(np.empty((0, size), np.int64), np.empty(0), hospitals)
 
     def move(self, Z: Floats) -> None:
@@ -48,18 +50,19 @@ class Cliques:
         self.multipliers = np.maximum(0.0, self.multipliers + self.steps * (self.coefficients @ Z.ravel()[self.flat]))
 
     def term(self) -> Floats:
-        """Return the coefficients of Z, summed over inequalities with their multipliers as weights: a symmetric matrix
-        ``[N, N]``."""
+        """Return the coefficients of Z, summed over inequalities with the multipliers as weights, ``[N, N]``."""
         return self._spread(self.multipliers, self.coefficients)
 
     def busy(self) -> Floats:
-        """Return how many inequalities involve each entry of Z, as a symmetric matrix ``[N, N]``. A pair i, j of an
-        inequality counts one half for ``Z_ij`` and one half for ``Z_ji``."""
+        """Return how many inequalities involve each entry of Z, ``[N, N]``.
+
+        A pair counts half for ``Z_ij`` and half for ``Z_ji``.
+        """
         return self._spread(np.ones(len(self.at)), np.abs(self.coefficients))
 
     def renewed(self, new: Ids, amounts: Floats, most: int) -> Cliques:
-        """Return the inequalities that have a positive multiplier, and those of ``new [m, size]`` that are violated
-        most. ``amounts [m]`` are the violations, and ``most`` is the largest number of inequalities to add."""
+        """Return the inequalities with positive multipliers, and the ``most`` of ``new [m, size]`` with the largest
+        ``amounts [m]`` of violation."""
         code = self.hospitals ** np.arange(self.at.shape[1])
         positive = self.multipliers > 0
         old = self.at[positive]
@@ -76,18 +79,17 @@ class Cliques:
 
 
 def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
-    """Set the step sizes of the inequalities' multipliers so that the primal-dual method converges. Each step size is
-    inversely proportional to the largest number of inequalities that share one of its entries of Z."""
+    """Set the step sizes of the multipliers so that the primal-dual method converges."""
     busy = np.sum([cliques.busy() for cliques in all_cliques], axis=0).ravel()
     for cliques in all_cliques:
         cliques.steps = penalty / (len(cliques.coefficients) * busy[cliques.flat].max(axis=0, initial=1.0))
 
 
 def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Return the triangle inequalities that ``Z [N, N]`` violates by more than ``least``. The first array, ``[m, 3]``,
-    has the hospitals ``(i, j, k)`` of each, and the second has the violations.
+    """Return the hospitals ``(i, j, k)`` of triangle inequalities, ``[m, 3]``, and their violations by ``Z [N, N]``,
+    ``[m]``.
 
-    ``most`` is the largest number of inequalities that are returned for each i.
+    Violations exceed ``least``. At most ``most`` inequalities are returned for each i.
     """
     violated, amounts = [np.empty((0, 3), np.int64)], [np.empty(0)]
     for i in range(len(Z)):
@@ -103,11 +105,10 @@ def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]
 
 
 def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Return some inequalities on four hospitals that ``Z [N, N]`` violates by more than ``least``. The first array,
-    ``[m, 4]``, has the hospitals ``(i, j, k, l)`` of each, and the second has the violations.
+    """Return the hospitals ``(i, j, k, l)`` of inequalities, ``[m, 4]``, and their violations by ``Z [N, N]``, ``[m]``.
 
-    The search is not exhaustive. For each i, the ``most`` inequalities with the largest violation are chosen among
-    those on three hospitals. Each is extended by the hospital l that increases the violation most.
+    Violations exceed ``least``. The search is not exhaustive: for each i, the ``most`` triangle inequalities with the
+    largest violations are extended by the best hospital l.
     """
     n = len(Z)
     violated, amounts = [np.empty((0, 4), np.int64)], [np.empty(0)]

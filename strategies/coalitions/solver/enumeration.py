@@ -4,9 +4,8 @@ For a subset M of the N hospitals, ``f_1(M) = c(M)`` is the cost of M as one coa
 cost of M in k coalitions. Then ``f_k(M) = min over S of f_a(S) + f_b(M without S)`` with a + b = k. S runs over the
 proper subsets of M that contain the last hospital of M. For odd k, (a, b) is (1, k - 1). For even k it is (k/2, k/2),
 so that only few of the functions f_k are needed. For all M whose last hospital is h, this is one (min, +) subset
-convolution over the h hospitals before it. A large convolution is divided into three of half the size: S and M contain
-the last of these hospitals, only M does, or neither. A small one is computed from a table of all pairs of S and M. For
-K coalitions, the time is at most proportional to ``log2(K) 3^(N-1)``, and the memory to ``log2(K) 2^N``.
+convolution over the h hospitals before it. For K coalitions, the time is at most proportional to ``log2(K) 3^(N-1)``,
+and the memory to ``log2(K) 2^N``.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member
 
 BLOCK = 9
-"""Convolutions over at most this many hospitals are computed from a table of all ``3^9`` pairs of subsets, which fits
-the processor's cache."""
+"""Convolutions over at most this many hospitals use a table of all ``3^9`` pairs of subsets, which fits the cache."""
 
 
 def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:
-    """Return the coalition of each of N hospitals, ``[N]``, in the partition with the smallest cost. The result is None
-    if the search is not finished after ``seconds``.
+    """Return the coalition of each of N hospitals, ``[N]``, in the partition with the smallest cost; None after
+    ``seconds``.
 
     The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i.
     """
@@ -52,21 +50,21 @@ def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np
 
 
 def _parts(k: int) -> tuple[int, int]:
-    """Return how k coalitions are divided when a set of hospitals is split in two: first the number for the part with
-    the last hospital, then for the rest."""
+    """Return how k coalitions are split in two: first the number for the part with the last hospital, then for the
+    rest."""
     return (k // 2, k // 2) if k % 2 == 0 else (1, k - 1)
 
 
 def _orders(k: int) -> list[int]:
-    """Return the numbers of coalitions above 1, ascending, for which a table is needed to find the best k coalitions.
-    The last is k."""
+    """Return the numbers of coalitions above 1, ascending, for which the best k coalitions need a table."""
     return [] if k == 1 else [*_orders(_parts(k)[1]), k]
 
 
 def subset_costs(losses: Floats) -> Floats:
-    """Return the cost of each subset of N hospitals as one coalition, ``[2^N]``. It is the sum of the members' losses
-    under all members' models, divided by the number of members. A subset's index is its bit mask, and the cost of the
-    empty subset is infinite."""
+    """Return the cost of each subset of N hospitals as one coalition, ``[2^N]``.
+
+    A subset's index is its bit mask; the empty subset costs infinity.
+    """
     n = len(losses)
     pair = losses + losses.T
     sums, sizes = np.zeros(2**n), np.zeros(2**n)
@@ -81,10 +79,9 @@ def subset_costs(losses: Floats) -> Floats:
 
 
 def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool:
-    """Compute ``out[M] = min(out[M], min over S within M of first[S] + rest[M without S])``; all arrays are ``[2^h]``,
-    with one entry for each subset of h hospitals.
+    """Compute ``out[M] = min(out[M], min over S within M of first[S] + rest[M without S])`` for subsets of h hospitals.
 
-    Returns False if the ``deadline`` passed before the result was complete.
+    Arrays are ``[2^h]``. Returns False if the ``deadline`` passed before the result was complete.
     """
     size = len(first)
     if size <= 2**BLOCK:
@@ -105,16 +102,16 @@ def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool
 
 @cache
 def _pairs(size: int) -> tuple[Ids, Ids, Ids]:
-    """Return all subsets S of each bit mask M below ``size``, their complements in M, and for each M the index of its
-    first subset."""
+    """Return all subsets of each bit mask M below ``size``, their complements in M, and the index of each M's first
+    subset."""
     masks = np.arange(size)
     whole, part = np.nonzero((masks[None, :] & ~masks[:, None]) == 0)
     return part, whole - part, np.flatnonzero(np.r_[True, np.diff(whole) > 0])
 
 
 def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: int) -> None:
-    """Divide the hospitals in the bit mask ``mask`` into the best k coalitions. Write the coalitions' numbers, from
-    ``label`` on, into ``labels``."""
+    """Write the best k coalitions of the hospitals in the bit mask ``mask`` into ``labels``, numbered from ``label``
+    on."""
     if k == 1:
         labels[_bits(mask)] = label
         return
@@ -125,8 +122,8 @@ def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: in
 
 
 def _split(tables: dict[int, Floats], mask: int, a: int, b: int) -> tuple[int, int]:
-    """Return the best split of the hospitals in the bit mask ``mask``: the part with the last hospital, for ``a``
-    coalitions, and the rest, for ``b`` coalitions."""
+    """Return the best split of the bit mask ``mask``: the part with the last hospital, for ``a`` coalitions, and the
+    rest, for ``b``."""
     rests = _subsets(mask - (1 << (mask.bit_length() - 1)))
     rest = int(rests[(tables[a][mask - rests] + tables[b][rests]).argmin()])
     return mask - rest, rest

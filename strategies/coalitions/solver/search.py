@@ -16,21 +16,19 @@ from raysim.strategies.shared.clustering import by_smallest_member
 STARTS = 50
 """The number of searches that begin at a random partition or at k-medoids."""
 KICKS = 400
-"""The number of further searches. Each begins at the best partition found so far, with the members of three coalitions
-reassigned at random."""
+"""The number of further searches."""
 LEAST = 1e-10
-"""A change of the partition must lower the cost by more than this number times the largest loss, so that rounding
-cannot cause an endless loop."""
+"""A change must lower the cost by more than this share of the largest loss, so that rounding cannot cause an endless
+loop."""
 
 
 PAIRS = ["einsum_path", (0, 1), (0, 1)]
-"""The order in which numpy's ``einsum`` multiplies the matrices. A search for the best order would take as long as the
-multiplications."""
+"""The order in which ``einsum`` multiplies the matrices: a search for it would take as long as the multiplications."""
 
 
 def coalition_cost(losses: Floats, labels: Ids) -> float:
-    """Return the cost of a partition: the sum over coalitions S of ``(1/|S|) sum over i, j in S of losses[i, j]``.
-    ``labels [N]`` are the coalitions of N hospitals."""
+    """Return the sum over coalitions S of ``(1/|S|) sum over i, j in S of losses[i, j]``; ``labels [N]`` are the
+    coalitions."""
     member = np.eye(int(labels.max()) + 1)[labels]
     return float((np.einsum("ik,ij,jk->k", member, losses, member, optimize=PAIRS) / member.sum(axis=0)).sum())
 
@@ -40,8 +38,7 @@ def search_coalitions(
 ) -> Ids:
     """Return the coalition of each of N hospitals, ``[N]``, in the best partition found by local searches.
 
-    ``starts`` is the number of searches that begin at k-medoids and at random partitions, half each. ``kicks`` is the
-    number of further searches. They begin at the best partition so far, with three coalitions changed at random.
+    Half of the ``starts`` begin at k-medoids, half at random partitions. ``kicks`` is the number of further searches.
     Coalitions are numbered 0, 1, ... by their smallest member; none is empty.
     """
     symmetric = (losses + losses.T) / 2
@@ -61,12 +58,11 @@ def search_coalitions(
 
 
 def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
-    """Lower the cost of a partition until neither a move of one hospital nor a swap of two lowers it. Each step is the
-    best move, or the best swap if no move lowers the cost.
+    """Lower the cost of a partition by moves of one hospital or, if none lowers it, by swaps of two.
 
-    With ``r_k(i) = sum over j in k, j != i of (L_ij + L_ji)``, ``A_k`` the sum of coalition k's losses and ``s_k`` its
-    size, moving i from k to m changes the cost by ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) +
-    L_ii)/(s_m + 1) - A_m/s_m``.
+    With ``r_k(i) = sum over j in k, j != i of (L_ij + L_ji)``, ``A_k`` the losses and ``s_k`` the size of coalition k,
+    moving i from k to m changes the cost by ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m +
+    1) - A_m/s_m``.
     """
     diagonal = symmetric.diagonal()
     pair = 2 * symmetric
@@ -113,14 +109,12 @@ def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
 
 
 def _random_labels(hospitals: int, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Return a random coalition for each hospital; each coalition has at least one member."""
+    """Return a random coalition for each hospital; no coalition is empty."""
     labels: Ids = np.concatenate([np.arange(coalitions), rng.integers(0, coalitions, hospitals - coalitions)])
     return rng.permutation(labels)
 
 
 def _medoid_labels(symmetric: Floats, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Return the coalition of each hospital by k-medoids: assign hospitals to the nearest medoid, then make each
-    coalition's most central member its medoid, and repeat."""
     medoids = rng.permutation(len(symmetric))[:coalitions]
     while True:
         labels: Ids = symmetric[:, medoids].argmin(axis=1)
@@ -145,8 +139,7 @@ def _spread(symmetric: Floats, labels: Ids, medoids: Ids) -> float:
 
 
 def _dealt_again(labels: Ids, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Reassign the members of three coalitions to these coalitions at random. Two of them may merge while the third
-    divides."""
+    """Reassign the members of three random coalitions to these coalitions at random."""
     again = rng.permutation(coalitions)[:3]
     members = np.flatnonzero(np.isin(labels, again))
     labels = labels.copy()

@@ -4,9 +4,8 @@ X. Konti et al., *CS-RCFL*, program (11): with ``L_ij`` the (robust transfer) lo
 divide N hospitals into exactly K coalitions S with the smallest ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 
 Local search gives the partition, and a spectral bound limits its distance from the optimum. If the bound does not prove
-optimality, all partitions of up to 20 hospitals are enumerated by dynamic programming. For more hospitals the gap is
-stated. With exact training and radius 0, no model has a smaller loss on a hospital's rows than the hospital's own. The
-cost then never rises with K, so choose K by losses on held-out rows.
+optimality, all partitions of up to 20 hospitals are enumerated by dynamic programming. With exact training and radius 0
+the cost never rises with K, so choose K by losses on held-out rows.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class Coalitions:
     """A partition of the hospitals, with a lower bound on the cost of any partition."""
 
     labels: Ids
-    """The index of each hospital's coalition, ``[N]``. Coalitions are numbered in the order of their smallest
-    members."""
+    """The index of each hospital's coalition, ``[N]``; coalitions are numbered by their smallest members."""
     value: float
     """The cost of this partition."""
     bound: float
@@ -43,8 +41,7 @@ class Coalitions:
 
     @property
     def gap(self) -> float:
-        """The relative gap between the partition's cost and the lower bound on the cost of any partition:
-        ``(value - bound) / |value|``, at least 0."""
+        """The relative gap ``(value - bound) / |value|``, at least 0."""
         return max(0.0, self.value - self.bound) / max(abs(self.value), 1e-300)
 
     @property
@@ -56,13 +53,12 @@ class Coalitions:
 def find_coalitions(
     losses: Floats, coalitions: int, rng: np.random.Generator, *, seconds: float = 60.0, tolerance: float = TOLERANCE
 ) -> Coalitions:
-    """Return the partition of N hospitals into exactly ``coalitions`` coalitions with the smallest cost found, and a
-    lower bound on the cost of any partition.
+    """Return the partition of N hospitals into exactly ``coalitions`` coalitions with the smallest cost found.
 
     The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. The function ends when
-    the relative gap is within ``tolerance``, or after about ``seconds``. It never interrupts the local search, so for
-    more than 20 hospitals the partition depends on ``rng`` alone and not on the clock. Raises ``ValueError`` for more
-    coalitions than hospitals, and for losses that are not a finite square matrix.
+    the relative gap is within ``tolerance``, or after about ``seconds``. The local search is never interrupted, so for
+    more than 20 hospitals the partition does not depend on the clock. Raises ``ValueError`` for more coalitions than
+    hospitals, and for losses that are not a finite square matrix.
     """
     start = time.perf_counter()
     _check(losses, coalitions, seconds)
@@ -90,8 +86,7 @@ def find_coalitions(
 
 
 def coalition_models(models: Floats, labels: Ids) -> Floats:
-    """Return the mean of the members' models for each of K coalitions, ``[K, P]`` (eq. 6). ``models`` are ``[N, P]``,
-    one per hospital, and ``labels [N]`` are the hospitals' coalitions."""
+    """Return the mean of the members' ``models [N, P]`` for each of K coalitions, ``[K, P]`` (eq. 6)."""
     sums = np.zeros((int(labels.max()) + 1, models.shape[1]))
     np.add.at(sums, labels, models)
     return np.asarray(sums / np.bincount(labels)[:, None])

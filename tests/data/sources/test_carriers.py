@@ -141,6 +141,52 @@ def test_carriers_agree(made: tuple[pd.DataFrame, dict[str, Any]], tmp_path_fact
                 np.testing.assert_array_equal(exported["features"](rows), prepared.X)
 
 
+@pytest.mark.parametrize(
+    ("values", "keys", "said"),
+    [
+        (["1", "2", "<0.3", "V45"], {"censored": {"<": "half"}}, "other marks in 2 rows (first: row 4): 'V45' (2)"),
+        (["5 mg", "7 mg", "low", "low"], {"units": {"x": ["mg"]}}, "other marks in 4 rows (first: row 3): 'low' (4)"),
+        (["2,5", "3,5", "4,5", "V45"], {"decimal": ","}, "numbers in 0 rows and other marks in 8 rows"),
+        (["1'000", "2'000", "3'000", "V45"], {}, "numbers in 0 rows and other marks in 8 rows"),
+    ],
+)
+def test_a_text_that_was_changed_into_a_number_is_no_category(
+    tmp_path: Path, values: list[str], keys: dict[str, Any], said: str
+) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": range(8), "x": values * 2})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    for path in (tmp_path / "rows.csv", stored(frame)):
+        assert said in str(read(path, keys))
+
+
+def test_texts_asked_for_as_categories_are_not_changed(tmp_path: Path) -> None:
+    x = ["2,5", "3,5", "<0,3", "V45"]
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": range(8), "x": x * 2})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    keys = {"decimal": ",", "censored": {"<": "half"}, "categorical": ["x"]}
+    records = read(tmp_path / "rows.csv", keys)
+    assert isinstance(records, Records)
+    assert records.features["x"].cat.categories.tolist() == sorted(x)
+
+
+def test_codes_keep_their_points_beside_decimal_commas(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": ["1,5", "2,5"] * 4})
+    frame["x"] = ["250.00", "401.9", "I21.0", "V45"] * 2
+    frame.to_csv(tmp_path / "rows.csv", index=False, sep=";")
+    records = read(tmp_path / "rows.csv", {})
+    assert isinstance(records, Records)
+    assert records.features["n"].tolist() == [1.5, 2.5] * 4
+    assert records.features["x"].cat.categories.tolist() == sorted(frame["x"].unique())
+
+
+def test_whole_numbers_do_not_decide_the_decimal_mark(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [1.0, 2.0] * 4, "x": ["2,345", "12"] * 4})
+    frame["stay"] = [1.0, None] * 4
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    for path in (tmp_path / "rows.csv", stored(frame), stored(frame.convert_dtypes())):
+        assert "always with three digits after it, as between thousands" in str(read(path, {}))
+
+
 def test_an_explicit_category_stays_one(tmp_path: Path) -> None:
     plain = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "code": [1, 2, 2, None, 1, 2, 1, 1]})
     plain["text"] = ["1", "2"] * 4

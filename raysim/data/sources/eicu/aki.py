@@ -7,7 +7,7 @@ KDIGO (*Clinical Practice Guideline for Acute Kidney Injury*, 2012), stage 1 or 
 - creatinine at least 0.3 mg/dl above the lowest value of the 48 hours before;
 - urine below 0.5 ml/kg/h over six hours.
 
-Exclusions are as in FedGMC. ``docs/eicu.md`` describes all measurements; the query is ``sql/aki.sql``.
+``docs/eicu.md`` describes all measurements and exclusions; the query is ``sql/aki.sql``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     import duckdb
 
 AHEAD = 48
-"""The number of hours after the prediction time in which the beginning of a kidney injury counts as the event."""
+"""The number of hours after the prediction time in which the beginning of a kidney injury is predicted."""
 
 LEAST_FILTRATION = 15
-"""The least glomerular filtration rate at admission of an included stay, in ml/min/1.73 m². Below it, kidneys have
+"""The least glomerular filtration rate at admission of an included stay, in ml/min/1.73 m²; below it, kidneys have
 failed.
 """
 
@@ -41,7 +41,7 @@ _BOTH = ("lab", "intakeOutput")
 
 
 def check_tables(tables: Collection[str], folder: Path) -> None:
-    """Raise ``DataError`` if there is neither a table with creatinine nor a table with urine output in ``tables``."""
+    """Raise ``DataError`` if ``tables`` has neither creatinine nor urine output."""
     if not any(table in tables for table in _BOTH):
         raise DataError(
             f"data.task: aki needs lab.csv(.gz) or intakeOutput.csv(.gz), and {folder} has neither: add one, or use "
@@ -50,11 +50,10 @@ def check_tables(tables: Collection[str], folder: Path) -> None:
 
 
 def label(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> tuple[list[str], list[str]]:
-    """Write labels into the table ``stays``, and mark the stays for which no prediction can be made. Return notes and
+    """Write labels into the table ``stays``, mark the stays without a possible prediction, and return notes and
     warnings.
 
-    The label of a stay is whether kidney injury begins in the :data:`AHEAD` hours after the prediction time (the SQL
-    variable ``minutes``) and before the stay ends.
+    A label says whether kidney injury begins within :data:`AHEAD` hours of the prediction time, before the stay ends.
     """
     connection.execute(f"SET VARIABLE ahead = {AHEAD * 60}")
     connection.execute(f"CREATE TEMP TABLE kidneys AS {sql('aki')}")
@@ -104,9 +103,7 @@ def _missed(tables: Collection[str]) -> list[str]:
 
 
 def by_kind(columns: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
-    """Return measured features as columns of numbers, and sex and flags as categorical columns, because clustering
-    treats the two kinds of columns differently.
-    """
+    """Return measured features as numbers, and sex and flags as categories, which clustering treats differently."""
     flags = {feature for domain in FLAGS for feature in DOMAINS[domain]}
     values_of: dict[str, Any] = {}
     for name, values in columns.items():

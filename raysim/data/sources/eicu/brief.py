@@ -1,8 +1,8 @@
 """Stays of eICU with six features, as in CS-RCFL's experiment: will a stay be longer than a day?
 
 X. Konti et al., *CS-RCFL*: sex, ethnicity, age, number of medicines, heart rate and APACHE score of the stays of few
-hospitals. Some of these features are known no earlier than the label: APACHE score and heart rate are from the first 24
-hours. The source is for studies of federated methods. Predictions for use in care need the source ``eicu``.
+hospitals. Some features, such as the APACHE score, are known no earlier than the label. The source is therefore only
+for studies of federated methods; predictions for care need the source ``eicu``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EicuBrief(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     selected_by_size: ClassVar[bool] = True
-    """Whether hospitals are included or left out by their number of rows."""
+    """Whether hospitals are included by their number of rows."""
 
     path: Path
     """The folder of the database's CSV files."""

@@ -1,4 +1,4 @@
-"""The features of the ``eicu`` source, the tables that each feature comes from, and the columns that are read."""
+"""The features of the ``eicu`` source, with their tables and the columns that are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     name: tuple(columns)
     for name, columns in yaml.safe_load((Path(__file__).parent / "sql" / "tables.yaml").read_text()).items()
 }
-"""The columns of each table that the SQL queries name, by the table's official name."""
+"""The columns of each table that the SQL queries use, by the table's official name."""
 
 # Worst values of the first 24 hours, without a time: they are unknown at an earlier prediction time.
 AT_24_HOURS = ("apacheApsVar", "apachePredVar")
@@ -87,13 +87,13 @@ FLAGS = ("history", "diagnosis", "medication", "support")
 
 
 def available(domain: str, present: Collection[str]) -> list[str]:
-    """Return the features of a clinical ``domain`` that can be computed from the tables ``present``, in fixed order."""
+    """Return the features of a clinical ``domain`` that can be computed from the tables ``present``."""
     return [feature for feature, tables in DOMAINS[domain].items() if any(table in present for table in tables)]
 
 
 def missing_tables(present: Collection[str], unused: Collection[str]) -> str | None:
-    """Describe which tables are missing and which features are lost without them; None if no table is missing. Tables
-    in ``unused`` do not count as missing.
+    """Describe the missing tables and the features that are lost without them; None if no table is missing. Tables in
+    ``unused`` do not count.
     """
     parts = []
     for table in TABLES:
@@ -116,7 +116,6 @@ def missing_tables(present: Collection[str], unused: Collection[str]) -> str | N
 
 
 def _stems(features: list[str]) -> str:
-    """Shorten feature names for a reader: ``sodium`` for ``sodium_min``, ``sodium_max`` and ``sodium_mean``."""
     return ", ".join(dict.fromkeys(_stem(feature) for feature in features))
 
 

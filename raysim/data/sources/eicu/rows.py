@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, NDArray[Any]]:
-    """Return the columns of a query's result as masked arrays by name; missing values are masked."""
+    """Return the columns of a query's result by name, as arrays in which missing values are masked."""
     return {str(name): np.ma.asarray(values) for name, values in connection.execute(query).fetchnumpy().items()}
 
 
@@ -34,8 +34,8 @@ def float32(values: NDArray[Any], absent: float = np.nan) -> NDArray[np.float32]
 
 
 def attributes(silo: NDArray[Any], stays: dict[str, NDArray[Any]]) -> dict[str, dict[str, str]]:
-    """Return attributes, such as the region, of each hospital named in ``silo [N]``. If such a hospital combines
-    several of eICU, an attribute in which they differ is ``mixed``.
+    """Return attributes, such as the region, of each hospital in ``silo [N]``. If a hospital combines several of eICU
+    that differ in an attribute, its value is ``mixed``.
     """
     names, of_silo = np.unique(silo, return_inverse=True)
     by_hospital: dict[str, dict[str, str]] = {str(name): {} for name in names}

@@ -1,7 +1,7 @@
-"""APACHE's own predictions of death in hospital, as existing scores: they are references, and never features.
+"""APACHE's own predictions of death in hospital, for comparison; they are never features.
 
-A prediction of -1 means that APACHE made no prediction. The table with the scores also contains the outcome, so only
-the columns of the scores are read.
+A prediction of -1 means that APACHE made no prediction. The table also contains the outcome, so only the columns of the
+scores are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCORES = {
     "apache_iva": ("predictedhospitalmortality", "IVa"),
     "apachescore": ("apachescore", "IVa"),
 }
-"""For each score, the column that contains it and the version of APACHE in whose rows it is found."""
+"""For each score, its column and the version of APACHE in whose rows it is found."""
 
 
 def check_names(names: tuple[str, ...]) -> None:

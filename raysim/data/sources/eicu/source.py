@@ -1,8 +1,8 @@
 """The eICU Collaborative Research Database (demo or full) as a federation's rows.
 
-Each ICU stay is one row. Features are what was known by the prediction time. ``docs/eicu.md`` lists them and their
-origin, and the fields that are left out because they would reveal the label. DuckDB aggregates the csv files directly,
-with one SQL file for each clinical domain. Tables larger than memory are thus read in one pass.
+Each ICU stay is one row, with features known by the prediction time. ``docs/eicu.md`` lists them, and the fields that
+are left out because they would reveal the label. DuckDB aggregates the csv files, with one SQL file for each clinical
+domain, so tables may be larger than memory.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Eicu(BaseModel):
       length of the ICU stay in days, a regression), or ``aki`` (acute kidney injury that begins in the 48 hours after
       the prediction time).
     - ``silo``: what counts as a hospital: ``hospital``, ``ward``, or ``region_beds`` (region and number of beds).
-    - ``hours``: when the prediction is made, in hours after unit admission; no later record is a feature. By default
-      24, and 6 for ``los``, whose label is known at 24.
+    - ``hours``: the prediction time in hours after unit admission; no later record is a feature. By default 24, and 6
+      for ``los``, whose label is known at 24.
     - ``minimum_hours``: stays that ended earlier are left out. By default 0 for mortality (the prediction for a stay
       that ended before ``hours`` is made at its end), ``hours`` for ``los`` and ``los_days``, and 48 for ``aki``.
     """
@@ -111,9 +111,7 @@ class Eicu(BaseModel):
         return tables
 
     def with_scores(self, names: tuple[str, ...]) -> Eicu:
-        """Return this source, changed to read the scores ``names``: APACHE scores and APACHE's own predictions for the
-        stays.
-        """
+        """Return this source, changed to read the scores ``names``, such as APACHE scores."""
         eicu_scores.check_names(names)
         scored = self.model_copy()
         scored._scores = names
@@ -183,10 +181,6 @@ class Eicu(BaseModel):
         )
 
     def _count(self, connection: duckdb.DuckDBPyConnection, patient: Path) -> list[str]:
-        """Return notes on the stays in the table of patients and on the stays that are left out.
-
-        Raises ``DataError`` if the table lists a stay twice, or if no stay can be used.
-        """
         total, distinct, patients = counts(
             connection,
             "SELECT count(*), count(DISTINCT stay) + count(*) FILTER (stay IS NULL), count(DISTINCT patient) "
@@ -229,8 +223,8 @@ class Eicu(BaseModel):
 def _aggregate(
     connection: duckdb.DuckDBPyConnection, domain: str, features: list[str]
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
-    """Compute the ``features`` of one clinical domain, ``[N]`` each in the order of the table ``cohort``. Also return a
-    note on each table that they come from.
+    """Compute the ``features`` of one clinical domain, ``[N]`` each in the cohort's order, and notes on their
+    tables.
     """
     result = fetch(
         connection,

@@ -1,8 +1,4 @@
-"""The eICU tables as DuckDB views over their files, and one-line errors for files that cannot be read.
-
-No table is loaded as a whole: a view scans its file each time it is queried. DuckDB aggregates within a memory limit.
-Data beyond this limit are moved to a temporary folder, which is removed afterwards.
-"""
+"""The eICU tables as DuckDB views over their files, and one-line errors for files that cannot be read."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
     import duckdb
 
 Schema = Mapping[str, tuple[str, ...]]
-"""The columns that are read from each table, by the table's official name."""
+"""The columns to read from each table, by the table's official name."""
 
 MEMORY_LIMIT = "1GB"
 _THREADS = min(4, os.cpu_count() or 1)
@@ -37,7 +33,7 @@ _CHUNK = 1 << 20
 
 
 def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
-    """Find the files of the tables of ``schema`` in ``folder``. A file has its table's name, in upper or lower case,
+    """Find the files of the tables of ``schema`` in ``folder``. File names are table names, in upper or lower case,
     with the ending ``.csv`` or ``.csv.gz``.
 
     Raises ``DataError`` if the folder, or the ``patient`` table in it, does not exist.
@@ -61,12 +57,10 @@ def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
 
 @contextmanager
 def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a DuckDB connection in which every table of ``schema`` is a view of text columns. The view of a table
-    without a file is empty.
+    """Open a DuckDB connection with a view of text columns for every table of ``schema``, empty without a file.
 
-    Compressed files are also checked against their checksums, since DuckDB does not check them. Raises ``DataError``
-    naming a file that cannot be read, at the latest when the ``with`` block ends. Raises ``ConfigError`` if DuckDB is
-    not installed.
+    Checksums of compressed files are checked, because DuckDB does not check them. Raises ``DataError`` naming a file
+    that cannot be read, at the latest at the end of the ``with`` block, and ``ConfigError`` without DuckDB.
     """
     need("duckdb", "eicu", "data.source")
     import duckdb
@@ -126,7 +120,7 @@ def _quoted(text: str) -> str:
 
 
 def _header(name: str, path: Path, needed: Sequence[str]) -> list[str]:
-    """Read the lower-case column names of ``path``, which must have at least one row and all ``needed`` columns."""
+    """Read the lower-case column names; raise ``DataError`` without rows or ``needed`` columns."""
     try:
         with gzip.open(path) if _gzipped(path) else path.open("rb") as file:
             lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
@@ -143,9 +137,6 @@ def _header(name: str, path: Path, needed: Sequence[str]) -> list[str]:
 
 
 def _check(path: Path, stop: threading.Event) -> None:
-    """Verify the checksum of a gzip file by decompressing it without storing its content. End early once ``stop`` is
-    set.
-    """
     try:
         with gzip.open(path) as file:
             while not stop.is_set() and file.read(_CHUNK):
@@ -165,8 +156,8 @@ def _unreadable(path: Path, error: BaseException) -> DataError:
 
 
 def _blame(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Path], error: duckdb.Error) -> DataError:
-    """Find the file that made a query fail, and return an error about it. It is the file that DuckDB names, or the
-    first that cannot be read.
+    """Return an error about the file that made a query fail: the one that DuckDB names, or the first that cannot be
+    read.
     """
     import duckdb
 
@@ -195,7 +186,6 @@ def _gzipped(path: Path) -> bool:
 
 
 def _reason(text: str) -> str:
-    """Shorten DuckDB's long message about a csv file to one clause."""
     line = re.search(r"CSV Error on Line: (\d+)", text)
     where = f" in line {line[1]}" if line else ""
     if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text):

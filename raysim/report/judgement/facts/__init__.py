@@ -1,1 +1,1 @@
-"""The lines of the decision card: each module writes the line on one fact, from figures."""
+"""The lines of the decision card, a report's summary: one module for each."""

@@ -1,4 +1,4 @@
-"""The card's line on calibration: over all rows, and at how many hospitals risks are demonstrably wrong."""
+"""The decision card's line on calibration, over all rows and by hospital."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.several import Bound
 
 ENOUGH_WITHIN = 0.8
-"""Calibration is demonstrated if at least at this share of hospitals the whole interval of observed over expected
-events lies within the tolerance."""
+"""The share of hospitals that must be demonstrably calibrated for the state ``ok``."""
 
 REMEDY, SETTING = "recalibrate it", "recalibrate=both"
 
@@ -36,17 +35,15 @@ class Calibration:
     p: float
     """The p-value of the hypothesis that calibration in the large is equal at all hospitals; NaN if unknown."""
     by_hospital: HospitalCalibration
-    """The calibration of each hospital."""
 
     @property
     def state(self) -> State:
-        """The state of the card's line on calibration.
+        """The state of the decision card's line on calibration.
 
-        - ``warn``: risks are wrong at some hospital, or differ in calibration between hospitals, or are wrong over all
-          rows.
+        - ``warn``: risks are wrong at some hospital or over all rows, or calibration differs between hospitals.
         - ``ok``: at a share of at least :data:`ENOUGH_WITHIN` of hospitals, the interval of the ratio of observed to
           expected events lies within the tolerance.
-        - ``open``: all other cases.
+        - ``open``: in all other cases.
         """
         if self.p <= ALPHA or self.by_hospital.bound.at_least or self.pooled_off:
             return "warn"
@@ -54,7 +51,7 @@ class Calibration:
 
     @property
     def pooled_off(self) -> bool:
-        """Whether the risks of all rows together are wrong by more than the tolerance, and by more than chance."""
+        """Whether risks over all rows are wrong by more than the tolerance, and by more than chance."""
         low, high = TOLERATED
         return not low <= self.estimate <= high and (self.limits.low > 1 or self.limits.high < 1)
 
@@ -62,9 +59,9 @@ class Calibration:
 def calibration(
     own: Calibration, hospitals: Sequence[str], others: Sequence[tuple[str, Calibration]] = ()
 ) -> tuple[dict[str, Any], Line]:
-    """Return the field ``calibration`` of ``answer.json``, and the decision card's line on calibration.
+    """Return the content of ``calibration`` in ``answer.json``, and the decision card's line.
 
-    ``hospitals [H]`` are the hospitals' names. ``others`` are names and calibrations of alternative models.
+    ``hospitals`` are names. ``others`` are names and calibrations of alternative models.
     """
     bound = own.by_hospital.bound
     named = [hospitals[h] for h in bound.named]
@@ -106,7 +103,6 @@ def _short(own: Calibration) -> str:
 
 
 def _or_more(bound: Bound) -> str:
-    """Format a lower bound of the number of hospitals with wrong risks, such as ``3 or more of 20 hospitals``."""
     if bound.at_least == bound.of:
         return "the one hospital" if bound.of == 1 else f"all {bound.of:,} hospitals"
     return f"{bound.at_least:,} or more of {bound.of:,} hospitals"

@@ -1,8 +1,7 @@
-"""The card's line on fairness: whether the model ranks one group of patients better within hospitals.
+"""The decision card's line on fairness: whether the model ranks one group of patients better within hospitals.
 
-A gap is the difference of AUROC between groups of patients. The state of the line is ``ok`` only if the interval of
-every attribute's gap lies between minus and plus :data:`SMALL`. That an interval contains 0 is not sufficient, because
-a wide interval may also contain a large gap.
+A gap is the difference of AUROC between groups of patients. The state is ``ok`` only if every gap's interval lies
+between minus and plus :data:`SMALL`: a wide interval that contains 0 may also contain a large gap.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SEVERAL_CLASSES = Line(
 
 
 def fairness(gaps: Sequence[WithinGap]) -> Line:
-    """Write the card's line on the gaps between groups of patients, for all tested attributes."""
+    """Write the decision card's line on the gaps between groups of patients."""
     if not gaps:
         return Line("fairness", "open", "Fairness between groups of patients was not tested: no group is known.")
     demonstrated, judged = (

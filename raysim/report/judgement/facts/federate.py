@@ -1,4 +1,4 @@
-"""The card's line on federating: whether the recommended method is better than training alone."""
+"""The decision card's line on federating: whether the recommended method is better than training alone."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ class AtSome(NamedTuple):
     pair: Paired
     """The main metric of the method minus that of training alone, at these hospitals."""
     alone: float
-    """The mean main metric of training alone at these hospitals. It limits the interval of the difference: an AUROC of
-    0.95 can rise by at most 0.05."""
+    """The mean main metric of training alone at these hospitals."""
 
 
 STATES: dict[Federate, State] = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}
-"""The state of the card's line on federating, by the answer to whether it is better than training alone."""
 
 NOT_TESTED = Line(
     "federate",
@@ -46,17 +44,15 @@ def federate(
     two_classes: tuple[int, AtSome] | None = None,
     hospitals: int = 0,
 ) -> tuple[Federate, Line]:
-    """Decide whether a federated method is better than training alone, and write the card's line about it.
+    """Decide whether a federated method is better than training alone, and write the decision card's line.
 
-    - ``pair``: the main metric of the method minus that of training alone. Its interval ``limits`` is joint over all
-      methods. ``name`` and ``alone`` are their display names.
-    - ``small``: the comparison at the hospitals with fewer training rows than the median; None if too few of them have
-      a defined main metric under both.
-    - ``level``: the main metric (AUROC or MAE) of training alone, which limits the possible values of ``pair``.
+    - ``pair``: the main metric of the method minus that of training alone, with its interval ``limits``, joint over all
+      methods. ``name`` and ``alone`` are display names.
+    - ``small``: the comparison at the hospitals with fewer training rows than the median; None with too few of them.
+    - ``level``: the main metric (AUROC or MAE) of training alone.
     - ``two_classes``: the number of hospitals that trained on one class only, and the comparison at all other
       hospitals; None if no hospital did.
-    - ``hospitals``: the number of hospitals at which the method's main metric is defined, also if that of training
-      alone is undefined.
+    - ``hospitals``: the number of hospitals at which the method's main metric is defined.
     """
     verdict = _verdict(kind, pair, limits)
     digits = kind.decimals([pair.difference])
@@ -108,7 +104,6 @@ def _verdict(kind: TaskKind, pair: Paired, limits: Limits) -> Federate:
 
 
 def _at_some(kind: TaskKind, some: AtSome, digits: int) -> str:
-    """Describe in words how a method differs from training alone at some of the hospitals."""
     pair, limits = some.pair, difference(some.pair.population(), kind.larger, some.alone)
     if limits == NOTHING:
         return "the interval says nothing"

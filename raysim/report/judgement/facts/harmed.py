@@ -1,4 +1,4 @@
-"""The card's line on harm: the hospitals that demonstrably lose by the model, and the hospitals that gain."""
+"""The decision card's line on harm: the hospitals that demonstrably lose or gain by the model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from raysim.statistics.differences.harm import Harm
 
 
 def harmed(harm: Harm, hospitals: Sequence[str], against: str) -> tuple[dict[str, Any], Line]:
-    """Return the field ``harmed`` of ``answer.json``, and the card's line on hospitals that lose or gain.
+    """Return the content of ``harmed`` in ``answer.json``, and the decision card's line.
 
-    ``hospitals [H]`` are the hospitals' names; ``against`` is the name of the model that the recommended one is
-    compared with.
+    ``hospitals`` are names; ``against`` is the name of the model with which the recommended one is compared.
     """
     losing, gaining = ([hospitals[h] for h in each.named] for each in (harm.losses, harm.gains))
     numbers: dict[str, Any] = {

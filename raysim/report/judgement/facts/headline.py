@@ -1,4 +1,4 @@
-"""The headline of the card, composed last: the recommendation, and each fact that forbids a use."""
+"""The headline of the decision card: the recommendation, and each finding that forbids a use."""
 
 from __future__ import annotations
 
@@ -18,33 +18,27 @@ class Verdict:
     taken: str
     """The display name of the model that the card is about."""
     compared: bool
-    """Whether the card is about a comparison; else it is about one run."""
+    """Whether the card is about a comparison, not one run."""
     federate: Federate
     """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (they are equivalent), ``not shown``
     (undecided) or ``not tested`` (training alone was not run)."""
     one_seed: bool
-    """Whether the comparison has only one training seed."""
     alone_taken: bool
-    """Whether training alone is recommended."""
     act_at: str
     """The risk from which one would act on a prediction, such as ``20 %``; empty if net benefit was not measured."""
     cautions: tuple[str, ...] = ()
     """Clauses that limit the recommendation without forbidding a use."""
     recalibrated: bool = False
-    """Whether the model has been recalibrated already."""
     larger: bool = True
-    """Whether larger values of the main metric are better: True for AUROC, False for the mean absolute error."""
+    """Whether larger values of the main metric are better."""
     stands: str = "is the reference"
     """A verb phrase on why the method is recommended if it is not demonstrably better than training alone."""
     models: str = ""
-    """A sentence on more complex models that are not demonstrably better than the recommended one; may be empty."""
+    """A sentence on more complex models that are not demonstrably better; may be empty."""
 
 
 def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
-    """Return what the model may be used for: risks, only ranking patients, or nothing.
-
-    It is ``values`` for a model of a numeric label that may be used.
-    """
+    """Return what the model may be used for: risks, only ranking patients, values of a numeric label, or nothing."""
     by_fact = {line.fact: line for line in lines}
     quality, calibration = by_fact["quality"], by_fact["calibration"]
     if not recommends or by_rank(quality) or _diverged(by_fact):
@@ -55,23 +49,18 @@ def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
 
 
 def by_rank(quality: Line) -> bool:
-    """Return whether the card warns that the model may rank patients no better than chance.
-
-    ``quality`` is the card's line on quality. That line may also warn because acting on the model has no net benefit;
-    such a warning does not count here.
-    """
+    """Return whether the line on quality warns that the model may rank patients no better than chance."""
     figures = quality.figure or {}
     low = figures.get("low")
     return quality.state == "warn" and "auroc" in figures and (low is None or low <= CHANCE)
 
 
 def _diverged(by_fact: Mapping[str, Line]) -> bool:
-    """Whether the card says that the training of the recommended model diverged."""
     return "training" in by_fact and by_fact["training"].forbids
 
 
 def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
-    """Compose the headline from the recommendation and the lines of the card."""
+    """Compose the headline from the recommendation and the decision card's ``lines``."""
     by_fact = {line.fact: line for line in lines}
     quality, calibration, limits = (by_fact[fact] for fact in ("quality", "calibration", "limits"))
     if limits.forbids:

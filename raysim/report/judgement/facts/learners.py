@@ -1,4 +1,4 @@
-"""The card's sentences on models (learners), for a comparison that crosses strategies with models."""
+"""The decision card's sentences on learners (kinds of models), for a comparison of strategies with several models."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from raysim.report.possible import difference as possible
 
 
 class Learners(NamedTuple):
-    """Sentences that compare models (learners). They are empty if there is only one model or one seed."""
+    """Sentences that compare learners; empty if there is only one learner or one seed."""
 
     whole: str = ""
-    """Sentences with the difference of each other model from that of the recommended method, and its interval."""
+    """Sentences with each other learner's difference from that of the recommended method."""
     short: str = ""
-    """A clause for the headline, naming the more complex models that are not demonstrably better than the recommended
-    one."""
+    """A clause that names the more complex learners that are not demonstrably better."""
 
 
 def learners(evidence: Evidence) -> Learners:
-    """Compare every other model (learner) with that of the recommended method.
+    """Compare every other learner with that of the recommended method.
 
-    Each other model is represented by its method with the best mean.
+    Each learner is represented by its method with the best mean.
     """
     taken = evidence.entries[evidence.best]
     others = [name for name in evidence.learners if name != taken.learner and _of(evidence, name)]
@@ -61,6 +60,5 @@ def _of(evidence: Evidence, learner: str) -> list[int]:
 
 
 def _rank(evidence: Evidence, i: int) -> float:
-    """Return a key that orders methods by their mean main metric: larger is better; an undefined mean is last."""
     mean = evidence.levels[i] if evidence.kind.larger else -evidence.levels[i]
     return -math.inf if math.isnan(mean) else mean

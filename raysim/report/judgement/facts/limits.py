@@ -1,4 +1,4 @@
-"""The card's lines on what is predicted and for whom, and on the limits of these data."""
+"""The decision card's lines on what is predicted and for whom, and on the limits of the data."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from raysim.report.possible import NOTHING
 from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits, Paired
 
 FEWEST = 3
-"""No method is recommended if the main metric is defined at fewer hospitals than this."""
+"""The fewest hospitals with a defined main metric for a recommendation."""
 
 JUDGED_ROWS = 0.5
-"""No method is recommended if the hospitals with a defined main metric have less than this share of the evaluated
-rows."""
+"""The smallest share of evaluated rows at hospitals with a defined main metric for a recommendation."""
 
 FEW_ROWS = 10
-"""The card counts the hospitals that have fewer evaluated rows of the rarer class than this."""
+"""Hospitals with fewer evaluated rows of the rarer class than this are counted in the text."""
 
 NOT_OUTSIDE = Line(
     "unseen",
@@ -36,39 +35,36 @@ NOT_OUTSIDE = Line(
 
 @dataclass(frozen=True)
 class Data:
-    """The data from which the metrics of a card were computed."""
+    """The data from which the metrics of a decision card were computed."""
 
     predicts: str
     """The predicted outcome, such as ``death in hospital``."""
     hospitals: int
-    """The number of all hospitals."""
     rows: int | None
     """The number of rows of all parts together; None if it is not public."""
     events: int | None
-    """The number of rows with the event; None if the label does not have two classes, or if the number is not
-    public."""
+    """The number of rows with the event; None if it is not public, or without two classes."""
     part: str
-    """The name of the part of the rows that is evaluated, such as ``test``."""
+    """The evaluated part of the rows, such as ``test``."""
     judged: int
     """The number of hospitals with a defined main metric (AUROC or MAE)."""
     judged_share: float
     """The share of the evaluated rows that belong to hospitals with a defined main metric."""
     rarer: tuple[float, ...]
-    """The number of each hospital's evaluated rows of the rarer class, the mean over seeds; empty if the label does not
-    have two classes."""
+    """Each hospital's number of evaluated rows of the rarer class, the mean over seeds; empty without two classes."""
     tested: tuple[float, ...] = ()
-    """The number of each hospital's evaluated rows, the mean over seeds, in the order of ``rarer``; empty if the label
-    does not have two classes."""
+    """Each hospital's number of evaluated rows, the mean over seeds; empty without two classes."""
     outside: tuple[str, ...] = ()
-    """The evaluated hospitals that had no training or validation rows under any seed; empty if this is true of all
-    hospitals, or if numbers of rows are not public."""
+    """The evaluated hospitals without training or validation rows; empty if no hospital has such rows, or if counts are
+    not public.
+    """
 
     trained: bool = True
     """Whether any training round was run; True for predictions of other programs."""
 
     @property
     def lacking(self) -> str:
-        """The reason why the main metric is undefined at some hospitals, as a clause; empty if there is none."""
+        """A clause on why the main metric is undefined at some hospitals; may be empty."""
         if not self.trained:
             return "no model was trained, as training.rounds is 0"
         one_class = sum(rows == 0 for rows in self.rarer)
@@ -88,14 +84,14 @@ class Data:
 
 
 def predicts(data: Data) -> Line:
-    """Write the card's line on which outcome is predicted, and for which hospitals."""
+    """Write the decision card's line on which outcome is predicted, and for which hospitals."""
     text = f"Predicts {data.in_short}; {data.judged:,} of these hospitals can be judged on {data.part} rows."
     numbers = {"hospitals": data.hospitals, "rows": data.rows, "events": data.events, "judged": data.judged}
     return Line("predicts", "ok", text, numbers)
 
 
 def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
-    """Write the card's line on performance at hospitals that took no part in training.
+    """Write the decision card's line on performance at hospitals that took no part in training.
 
     ``level`` is the mean main metric (AUROC or MAE) at these hospitals, with its ``interval``.
     """
@@ -120,11 +116,10 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 
 
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
-    """Write the card's line on what the data cannot show.
+    """Write the decision card's line on what the data cannot show.
 
-    ``pair`` is the recommended method's difference from another; the line names its degrees of freedom. ``visible`` is
-    about methods that do not demonstrably differ from the recommended one. For each of them, it has the smallest
-    difference that the comparison detects with 80 % power, or infinity if no possible difference is large enough.
+    ``pair`` is the recommended method's difference from another. ``visible`` has, for each method that does not
+    demonstrably differ, the smallest difference detected with 80 % power (infinity: none).
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:

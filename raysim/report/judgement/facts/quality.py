@@ -1,4 +1,4 @@
-"""The card's line on quality: whether the model ranks better than chance, and whether acting on it is worth it."""
+"""The decision card's line on quality: whether the model ranks better than chance, and has a net benefit."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from raysim.statistics.clinical.usefulness import Usefulness
 from raysim.statistics.differences.paired import Limits
 
 LISTED = 2
-"""The largest number of threshold ranges that a sentence lists; the widest are listed."""
+"""The largest number of threshold ranges in a sentence."""
 
 
 def quality(
     kind: TaskKind, value: float, limits: Limits, hospitals: int, useful: Usefulness | None, *, elsewhere: bool = True
 ) -> Line:
-    """Write the card's line on the main metric (AUROC or MAE), and on the net benefit of acting on the model.
+    """Write the decision card's line on the main metric (AUROC or MAE), and on the net benefit of acting on the model.
 
     - ``value``: the mean of the main metric; ``limits`` is its interval. ``hospitals``: the number of hospitals in the
       mean.
-    - ``useful``: the net benefit; None for several classes, for a numeric label, or if it was not measured.
-    - ``elsewhere``: whether ``limits`` also covers other hospitals of the same kind. If not, it covers only these
-      hospitals and these trained models. This is so if an interval for other hospitals includes an AUROC of 0.5.
+    - ``useful``: the net benefit; None if it was not measured.
+    - ``elsewhere``: whether ``limits`` also covers other hospitals of the same kind.
     """
     figures: dict[str, Any] = {
         kind.headline: json_number(value),
@@ -76,10 +75,7 @@ def quality(
 
 
 def _acting(useful: Usefulness) -> tuple[State, str]:
-    """Return whether acting on the model at the decision threshold has a net benefit, as a state and a clause.
-
-    The net benefit is compared with that of acting on all patients or on none, whichever is better.
-    """
+    """Return whether acting on the model at the decision threshold has a net benefit, as a state and a clause."""
     per_hundred = figure(100 * useful.value, Limits(*(100 * limit for limit in useful.limits)), 1, sign=True)
     at, other = percent(useful.at), f"acting on {useful.default}"
     if useful.limits.low > 0:
@@ -90,7 +86,7 @@ def _acting(useful: Usefulness) -> tuple[State, str]:
 
 
 def _range(useful: Usefulness) -> str:
-    """Return a clause on the thresholds at which acting on the model has, or demonstrably has, a net benefit."""
+    """Return a clause on the thresholds at which acting on the model has a net benefit."""
     if not useful.worth:
         return "at no threshold is it worth using"
     of = f" (mean of {useful.seeds} seeds)" if useful.seeds > 1 else ""
@@ -99,7 +95,6 @@ def _range(useful: Usefulness) -> str:
 
 
 def _ranges(ranges: Sequence[tuple[float, float]]) -> str:
-    """List the widest ranges of thresholds in words."""
     widest = sorted(sorted(ranges, key=lambda each: each[0] - each[1])[:LISTED])
     between = " and ".join(_between(low, high) for low, high in widest)
     return f"{'mostly ' if len(ranges) > LISTED else ''}{between}"

@@ -1,4 +1,4 @@
-"""The card's line on training: whether the models were trained to convergence."""
+"""The decision card's line on training: whether the models were trained to convergence."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.wording import some
 
 SOLVED = "add rows or a ridge, or under privacy raise epsilon"
-"""The remedies that the card names if only methods without a learning rate diverged."""
+"""The remedies if only methods without a learning rate diverged."""
 
 
 def training(
     falling: Sequence[tuple[str, float]], diverged: Sequence[str], measured: bool, rounds: int, *, by_steps: bool = True
 ) -> Line:
-    """Write the card's line on whether the models were trained to convergence.
+    """Write the decision card's line on whether the models were trained to convergence.
 
     - ``falling``: the methods that have not converged, with the recent fall of the training loss as a share of the
       initial loss (NaN: too few points).
     - ``diverged``: the methods whose training loss grew.
-    - ``measured``: whether any loss was measured.
-    - ``rounds``: the number of rounds run.
-    - ``by_steps``: whether any of ``diverged`` has a learning rate, which the line then suggests to reduce.
+    - ``by_steps``: whether any of ``diverged`` has a learning rate.
     """
     numbers = {"falling": {name: fall if fall == fall else None for name, fall in falling}, "diverged": list(diverged)}
     if not measured:

@@ -1,4 +1,4 @@
-"""The card's line on the choice of method: the recommended method compared with the others."""
+"""The decision card's line that compares the recommended method with the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raysim.report.possible import difference as possible
 from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
 
 ABOUT = 0.1
-"""Methods exchange about the same bytes if the ratio of their bytes differs from 1 by at most this."""
+"""Two methods exchange about the same bytes if the ratio of their bytes differs from 1 by at most this."""
 
 NAN = float("nan")
 
@@ -22,7 +22,7 @@ NONE = Limits(NAN, NAN)
 
 
 def which(evidence: Evidence) -> Line:
-    """Write the card's line on why the recommended method was chosen among the others."""
+    """Write the decision card's line on why the recommended method was chosen."""
     best, choice = evidence.entries[evidence.best], evidence.choice
     others = len(evidence.entries) - 1
     figures: dict[str, Any] = {
@@ -83,7 +83,6 @@ def stands(evidence: Evidence) -> str:
 
 
 def _equals(evidence: Evidence) -> str:
-    """Return a clause on methods equivalent to the recommended one; it says if all send nearly the same bytes."""
     best = evidence.entries[evidence.best]
     equals = [evidence.entries[i] for i in evidence.choice.equals]
     if not equals:
@@ -94,10 +93,10 @@ def _equals(evidence: Evidence) -> str:
 
 
 def method_rows(evidence: Evidence, *, alone_taken: bool = False) -> tuple[MethodRow, ...]:
-    """Return the rows of the card's table: the recommended method, references, then the other methods by their means.
+    """Return the rows of the decision card's table: the recommended method, references, then other methods by their
+    means.
 
-    Differences are from the recommended method. With ``alone_taken``, training alone is recommended, and differences
-    are from training alone.
+    Differences are from the recommended method; with ``alone_taken``, from training alone.
     """
     sign = 1 if evidence.kind.larger else -1
     if alone_taken and evidence.alone is not None:

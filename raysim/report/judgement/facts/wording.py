@@ -1,4 +1,4 @@
-"""Figures as the card's sentences write them: with a leading zero, an interval, and an ASCII minus."""
+"""Numbers in the decision card's sentences: with a leading zero, an interval, and an ASCII minus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHANCE = 0.5
 """The AUROC of guessing at random."""
 
 SEVERAL = 4
-"""The largest number of names that a sentence lists; the rest are counted."""
+"""The largest number of names in a sentence; the rest are counted."""
 
 
 def figure(value: float, limits: Limits, digits: int = 3, *, sign: bool = False) -> str:
@@ -56,7 +56,7 @@ def sentences(clauses: Sequence[str]) -> str:
 
 
 def plain(name: str) -> str:
-    """Return the name of a reference strategy without the mark that it has in tables.
+    """Return the name of a reference strategy without "(reference)" or a star.
 
     >>> plain("Training alone (reference)"), plain("local *")
     ('Training alone', 'local')

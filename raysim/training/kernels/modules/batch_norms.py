@@ -1,4 +1,4 @@
-"""Layers that normalise by the rows of a batch, and their treatment of batches of one row, which have no variance."""
+"""Layers that normalise by the rows of a batch, and the treatment of batches of one row, which have no variance."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from contextlib import contextmanager
 from torch import nn
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-"""torch's batch normalisation layers. Their lazy variants are subclasses of these classes."""
+"""torch's batch normalisation layers; lazy variants are subclasses."""
 
 
 @contextmanager
 def running(parts: Sequence[nn.Module]) -> Iterator[None]:
-    """A context in which ``parts`` normalise by their running statistics and leave them unchanged.
-
-    Only parts that are in training mode are affected.
-    """
+    """A context in which ``parts`` normalise by their running statistics and leave them unchanged."""
     training = [part for part in parts if part.training]
     for part in training:
         part.eval()

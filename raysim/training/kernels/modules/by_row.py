@@ -1,8 +1,7 @@
-"""Clipped sums of gradients of any module, from the gradient of each row. This method is always correct, but slow.
+"""Clipped sums of gradients of any module, from the gradient of each row: always correct, but slow.
 
-For a convolution, an embedding table or shared weights, a row's gradient is not an outer product of two vectors. The
-norm of this gradient can only be computed from the whole gradient. ``vmap`` computes the gradients of several rows at
-once.
+For a convolution, an embedding table or shared weights, a row's gradient is not an outer product of two vectors, and
+must be computed as a whole, by ``vmap``.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ from raysim.training.kernels.descent import begin, end, noise_of
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 
 CELLS = 2**24
-"""The largest number of scalars in the gradients of single rows (rows times parameters) that are in memory at once."""
+"""The largest number of scalars in the gradients of single rows that are in memory at once."""
 
 
 class RowGradients:
     """Computes the gradient of a module's loss for each row separately.
 
-    ``layout`` splits a vector ``[P]`` into the module's parameters. ``constant`` are the module's buffers, which do not
-    change.
+    ``layout`` splits a vector ``[P]`` into the module's parameters, and ``constant`` are the module's buffers.
     """
 
     def __init__(self, module: nn.Module, layout: Layout, constant: Mapping[str, Tensor], loss: str) -> None:
@@ -63,7 +61,7 @@ class RowGradients:
 
 
 def chunks(patient: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Divide rows into parts such that each patient's rows are in one part; return each part's start and end.
+    """Divide rows into parts with whole patients; return each part's start and end.
 
     ``patient [n]`` has the patient of each row, ascending. A part has at most ``most`` rows, unless a single patient
     has more.

@@ -25,14 +25,14 @@ def check_autocast(value: object, device: str, precision: str) -> None:
 
 
 def check_entries(ids: NDArray[Any], entries: int) -> None:
-    """Raise ``ValueError`` if one of ``ids [n, L]`` is not a row number of a table with ``entries`` rows."""
+    """Raise ``ValueError`` if one of ``ids [n, L]`` is not a whole number from 0 to ``entries - 1``."""
     wrong = ids[~((ids >= 0) & (ids < entries))]  # NaN is neither
     if wrong.size:
         raise ValueError(f"a feature is {wrong[0]:g}, not an index into a table of {entries} entries; make them agree")
 
 
 def parameter_count(make: Callable[[], nn.Module]) -> int:
-    """Return how many parameters the module from ``make()`` would have, without allocating them; 0 if this fails."""
+    """Return how many parameters the module from ``make()`` would have; 0 if this fails."""
     try:
         with torch.device("meta"):
             return sum(tensor.numel() for tensor in make().parameters())
@@ -41,7 +41,7 @@ def parameter_count(make: Callable[[], nn.Module]) -> int:
 
 
 def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:
-    """Check that a module can be trained, and return whether it draws random numbers in training (such as dropout).
+    """Check that a module can be trained, and return whether it draws random numbers in training (dropout).
 
     Raises ``ConfigError`` if the module has no parameters, if its outputs for rows ``[n, n_features]`` are not ``[n,
     n_outputs]``, or if it draws random numbers when it is evaluated. The call changes the module's buffers.

@@ -39,7 +39,7 @@ class Margins(nn.Module):
         self.module, self._loss = module, loss
 
     def forward(self, X: Tensor) -> Tensor:
-        """Return the outputs for rows ``[n, F]``. For more than two classes they are ``[n, C]``, else ``[n]``."""
+        """Return the outputs for rows ``[n, F]``: ``[n, C]`` for more than two classes, else ``[n]``."""
         return margins(self.module(X), self._loss)
 
 
@@ -55,7 +55,7 @@ def margins(z: Tensor, loss: str) -> Tensor:
 
 
 class Means(nn.Module):
-    """A module that outputs the exponentials of the outputs of ``module``, which are logarithms of means."""
+    """A module that outputs the exponentials of the outputs of ``module``."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -22,24 +22,21 @@ class FlatModule:
     """The module ``cls(n_features, n_outputs, **options)`` on a device, with its state as one vector ``[P]``.
 
     The vector has the parameters in the order of ``named_parameters``, then the floating-point buffers. Raises
-    ``ConfigError`` if the module cannot be constructed, or if its outputs have the wrong shape.
+    ``ConfigError`` if the module cannot be constructed, or if outputs have the wrong shape.
     """
 
     layout: Layout
-    """The names and shapes of the tensors in the vector."""
+    """The tensors in the vector."""
     module: nn.Module
     """The module on the device, with the parameters of the last call of :meth:`become`."""
     parameters: list[nn.Parameter]
-    """The trainable parameters of ``module``, in the order of the vector."""
+    """The trainable parameters, in the order of the vector."""
     constant: dict[str, Tensor]
-    """The buffers that are not in the vector, by name. They keep their values from construction."""
+    """The buffers that are not in the vector, by name."""
     normed: list[nn.Module]
-    """The module's batch normalisation layers."""
     draws: bool
-    """Whether the module draws random numbers when it trains."""
     lookup: str | None
-    """If features are indices into the rows of a parameter, such as an embedding, the name of this parameter; otherwise
-    None."""
+    """The name of the parameter (such as an embedding) into whose rows all features are indices, or None."""
 
     def __init__(
         self,
@@ -77,11 +74,7 @@ class FlatModule:
         self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return the initial vector ``[P]``: the module's own initialisation under a torch seed drawn from ``rng``, or
-        zeros.
-
-        In both cases, buffers have the values that the module gives them when it is constructed.
-        """
+        """Return the initial vector ``[P]``: the module's own initialisation, or zeros."""
         fresh = self._seeded(0 if self._init == "zeros" else int(rng.integers(2**63 - 1)))
         buffers = dict(fresh.named_buffers())
         parts = [p.detach() for p in fresh.parameters()]
@@ -104,7 +97,7 @@ class FlatModule:
     def become(self, views: dict[str, Tensor]) -> None:
         """Use the tensors ``views`` as the module's parameters and floating-point buffers.
 
-        All other buffers are reset to the values that they had when the module was constructed.
+        All other buffers are reset to their initial values.
         """
         buffers = dict(self.module.named_buffers())
         held = [*self.parameters, *(buffers[name] for name in self._carried)]
@@ -118,7 +111,7 @@ class FlatModule:
         return torch.from_numpy(np.array(array, self.dtype if kind is None else kind)).to(self.device)
 
     def _checked(self, views: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Set negative variances in ``views`` to 0, in place. A server's optimiser can make the variances negative."""
+        """Set negative variances in ``views`` to 0, in place; a server's optimiser can cause them."""
         for name in self._variances:
             views[name].clamp_(min=0.0)
         return views

@@ -1,27 +1,19 @@
 """Local training of any ``torch.nn.Module``: an autograd loop on a CPU, ``vmap`` over hospitals on a GPU.
 
-The steps of the loop are in :mod:`raysim.training.kernels.modules.local_sgd`.
+The loop is also the reference for the hand-written kernels.
 
-The loop is also the reference for the hand-written kernels. The loop therefore uses autograd and ``torch.optim`` in the
-usual way, except that the optimisers are torch's fused ones.
+Rules for buffers and random numbers:
 
-Batch norm and dropout depend on more than a row and the parameters. The rules for them are:
+- Floating-point buffers (a batch norm's running means and variances) come after the parameters in the vector, and are
+  averaged over hospitals like parameters. No gradient, proximal term or optimiser changes them. Other buffers are not
+  sent, and have their initial values at the beginning of every local update.
+- For a batch of a single row, batch norm uses its running statistics and leaves them unchanged.
+- Random numbers (dropout's masks) depend only on seed, round, hospital, epoch and batch. Evaluation draws none.
+- Modules with buffers or random numbers are trained one hospital after another even on a GPU, because padded rows would
+  count in batch statistics, and masks would depend on the cohort.
 
-- Floating-point buffers (a batch norm's running means and variances) come after the parameters in the vector. These
-  buffers start from the values in the model that a hospital receives, change while it trains, and are averaged over
-  hospitals like parameters. No gradient, proximal term or optimiser changes them. Other buffers (a batch norm's count
-  of batches, constants) are not sent: in every local update they begin with the values that they had when the module
-  was constructed.
-- A batch of a single row has no variance. For this batch, batch norm uses its running statistics and leaves them
-  unchanged.
-- Random numbers (dropout's masks) come from the random stream of the hospital's epoch, after the order of the epoch's
-  rows. These numbers depend only on seed, round, hospital, epoch and batch. Evaluation draws no random numbers.
-- Modules with buffers or random numbers are trained one hospital after another even on a GPU. Otherwise padded rows
-  would count in batch statistics, and masks drawn for a whole cohort would depend on its members.
-
-The features of a module may all be indices into one of its parameters, such as an embedding. The module's attribute
-``lookup`` may then name this parameter. The indices are then checked before the steps of DP-SGD, in which the module
-itself cannot check them.
+If the features of a module are indices into one of its parameters, such as an embedding, the module's attribute
+``lookup`` may name this parameter. The indices are then checked before the steps of DP-SGD.
 """
 
 from __future__ import annotations
@@ -46,11 +38,10 @@ from raysim.training.kernels.modules.losses import TORCH_LOSSES
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 
 EVALUATED = 1024
-"""The largest number of rows that are evaluated at once. A network's activations may take a hundred times as much
-memory as its rows."""
+"""The largest number of rows that are evaluated at once, to limit the memory for activations."""
 
 ALIGNED = 16
-"""The parameter vectors that are trained in one call start at multiples of this number of scalars in memory."""
+"""In memory, parameter vectors start at multiples of this number of scalars."""
 
 
 def bind_module(
@@ -65,9 +56,8 @@ def bind_module(
 ) -> Model:
     """Return the module ``cls(n_features, n_outputs, **options)`` as a :class:`raysim.training.base.Model`.
 
-    It has one output per class and the log loss; for a real-valued label (``n_classes`` 0) it has one output. The
-    options ``loss`` (see ``losses.choose``) and ``autocast`` (see :class:`ModuleModel`) are read by the engine, and not
-    passed to ``cls``. Raises ``ConfigError`` if the module cannot be constructed, or if its outputs have the wrong
+    It has one output per class, or one for a real-valued label (``n_classes`` 0). The options ``loss`` and ``autocast``
+    are not passed to ``cls``. Raises ``ConfigError`` if the module cannot be constructed, or if outputs have the wrong
     shape.
     """
     options = dict(options)
@@ -84,7 +74,7 @@ def bind_module(
 
 
 class Vmapped:
-    """A module's gradient, computed for many hospitals at once; see ``raysim.training.kernels.batched.Gradient``."""
+    """A module's gradient for many hospitals at once; see ``raysim.training.kernels.batched.Gradient``."""
 
     def __init__(self, module: nn.Module, layout: Layout, loss: str = LOG_LOSS) -> None:
         row_loss = TORCH_LOSSES[loss]
@@ -104,10 +94,9 @@ class ModuleModel:
     """A torch module (in ``flat``) as a :class:`raysim.training.base.Model`, trained by autograd.
 
     - ``loss``: the name of a loss in ``raysim.training.losses``.
-    - ``batches``: whether a GPU may train several hospitals at once. The module must then have no buffers, random
-      numbers or ``lookup``.
-    - ``halves``: whether a local update uses bfloat16 for matrix products, as ``torch.autocast`` does. Parameters,
-      losses and the optimiser keep the run's precision. Evaluation and DP-SGD also use the run's precision.
+    - ``batches``: whether a GPU trains several hospitals at once. The module must then have no buffers, random numbers
+      or ``lookup``.
+    - ``halves``: whether local updates without DP-SGD use bfloat16 for matrix products, as ``torch.autocast`` does.
     """
 
     def __init__(self, flat: FlatModule, loss: str = LOG_LOSS, halves: bool = False) -> None:
@@ -120,11 +109,7 @@ class ModuleModel:
         return self._flat.initial(rng)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the model's outputs for rows ``X [n, F]``.
-
-        They are margins ``z_1 - z_0`` for two classes or predictions of a real-valued label, ``[n]``. For more than two
-        classes they are logits ``[n, C]``.
-        """
+        """Return the model's outputs for rows ``X [n, F]``; see :meth:`raysim.training.base.Model.logits`."""
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()

@@ -1,8 +1,6 @@
 """A hospital's local update: LocalSGD of a module by autograd.
 
-The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) works with any torch module that has a
-linear layer. The representation of a row is the input of the last ``nn.Linear`` among the module's parts, in their
-order.
+For the contrastive term of MOON, the representation of a row is the input of the module's last ``nn.Linear``.
 """
 
 from __future__ import annotations
@@ -34,14 +32,11 @@ class Batch(NamedTuple):
     y: Tensor
     """The labels, ``[b]``."""
     shares: Tensor
-    """The factor of each row's loss in the objective, ``[b]``: the row's weight divided by ``b``."""
+    """The factor of each row's loss, ``[b]``: the row's weight divided by ``b``."""
 
 
 class ProximalTerms:
-    """The gradient of a task's proximal term, linear term and weight decay.
-
-    ``parameters`` are in the order of ``layout``.
-    """
+    """The gradient of a task's proximal term, linear term and weight decay."""
 
     def __init__(self, task: Task, optimizer: Optimizer, parameters: Sequence[nn.Parameter], layout: Layout) -> None:
         like = parameters[0].detach()
@@ -57,7 +52,7 @@ class ProximalTerms:
         ]
 
     def add_gradient(self) -> None:
-        """Add the gradient of the task's proximal, linear and weight decay terms to the parameters' gradients."""
+        """Add this gradient to the parameters' gradients."""
         for parameter, factor, towards in self._terms:
             term = factor * parameter.detach()
             if towards is not None:
@@ -68,8 +63,8 @@ class ProximalTerms:
 def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss: str, halves: bool) -> None:
     """Run LocalSGD of ``task`` with the module of ``flat``.
 
-    The vector ``into [P]`` contains the initial parameters, and is overwritten by the result. ``loss`` is the name of a
-    loss in ``raysim.training.losses``. ``halves`` says whether matrix products are computed in bfloat16.
+    ``into [P]`` has the initial parameters, and is overwritten by the result. ``halves``: whether matrix products are
+    computed in bfloat16.
     """
     layout, on_cpu = flat.layout, flat.device.type == "cpu"
     theta = torch.from_numpy(into) if on_cpu else flat.send(task.start)
@@ -108,10 +103,7 @@ def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss
 
 
 def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> Iterator[Batch]:
-    """Yield the batches of all epochs.
-
-    If the module draws random numbers, torch's generator is seeded at the beginning of each epoch.
-    """
+    """Yield the batches of all epochs."""
     n = len(task.y)
     size = rows_per_batch(optimizer.batch_size, n)
     rows = flat.send(task.X)
@@ -133,10 +125,7 @@ def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> I
 
 
 def seed(kind: str, value: int) -> None:
-    """Seed torch's random generator on a ``kind`` of device.
-
-    On a CPU this avoids ``torch.manual_seed``, which takes 2 ms.
-    """
+    """Seed torch's random generator on a ``kind`` of device, faster than ``torch.manual_seed``."""
     if kind == "cpu":
         torch.default_generator.manual_seed(value)
     else:
@@ -154,10 +143,9 @@ def _contrasting(flat: FlatModule, task: Task) -> Contrasting | None:
 class Contrasting:
     """MOON's contrastive term, for the rows of the module's latest forward pass.
 
-    The term compares the rows' representations in this pass with the representations that two other models compute:
-    ``previous`` and ``received``. Both are given as parameters and buffers. This object is a context that records
-    representations, so forward passes must be made within it. Raises ``ValueError`` for a module without a linear
-    layer.
+    ``previous`` and ``received`` are the parameters and buffers of the hospital's previous model and of the received
+    model. Forward passes must be made within this context, which records representations. Raises ``ValueError`` for a
+    module without a linear layer.
     """
 
     def __init__(
@@ -187,10 +175,7 @@ class Contrasting:
         self._hook.remove()
 
     def term(self, X: Tensor) -> Tensor:
-        """Return the mean of the contrastive term over rows ``X [b, F]``, times its weight.
-
-        The module's latest forward pass must have been on these rows.
-        """
+        """Return the mean of the contrastive term over rows ``X [b, F]``, times its weight."""
         z = self._noted
         with torch.no_grad():
             self._module.eval()

@@ -24,10 +24,7 @@ def squared(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def absolute(outputs: Tensor, y: Tensor) -> Tensor:
-    """Return the absolute error of each row, ``|z - y|``, ``[b]``; ``z`` is the row's output.
-
-    Its derivative at 0 is 0, as usual in autograd.
-    """
+    """Return the absolute error of each row, ``|z - y|``, ``[b]``; ``z`` is the row's output."""
     return (outputs.squeeze(-1) - y).abs()
 
 

@@ -1,7 +1,7 @@
 """torch's fused optimisers for the autograd loop, with a state that can be restored and stored.
 
-The optimisers are called as functions, because the classes of ``torch.optim`` check hooks, groups and options in every
-step. These checks take as long as the step of a small network.
+The optimisers are called as functions, because the checks in the classes of ``torch.optim`` take as long as the step of
+a small network.
 """
 
 from __future__ import annotations
@@ -27,16 +27,14 @@ class Solver(Protocol):
         """Make one step with the parameters' gradients."""
 
     def resume(self, layout: Layout, moments: Moments) -> None:
-        """Continue from the state ``moments``. This method must be called before the first step."""
+        """Continue from the state ``moments``; to be called before the first step."""
 
     def leave(self, layout: Layout, moments: Moments) -> None:
-        """Store the optimiser's state in ``moments``. For buffers, and for parameters without a gradient, zeros are
-        stored."""
+        """Store the optimiser's state in ``moments``, with zeros for buffers and for parameters without a gradient."""
 
 
 def make_solver(name: str, parameters: Sequence[nn.Parameter], rate: float) -> Solver:
-    """Return the optimiser that is called ``name``, for ``parameters`` and the learning rate ``rate``, with a fresh
-    state."""
+    """Return the optimiser called ``name`` with a fresh state."""
     if name == "adam":
         return Adam(parameters, rate)
     return Sgd(parameters, rate, MOMENTUM if name == "momentum" else 0.0)
@@ -137,7 +135,6 @@ def _gradients(parameters: Sequence[nn.Parameter], places: Sequence[int]) -> lis
 
 
 def _split(vector: NDArray[np.floating], parameters: Sequence[nn.Parameter], layout: Layout) -> list[Tensor]:
-    """Copy the part of ``vector [P]`` that belongs to each of ``parameters`` to that parameter's device."""
     views = layout.split(vector).values()
     return [torch.from_numpy(view.copy()).to(p.detach()) for p, view in zip(parameters, views, strict=False)]
 
@@ -145,8 +142,7 @@ def _split(vector: NDArray[np.floating], parameters: Sequence[nn.Parameter], lay
 def _joined(
     tensors: Sequence[Tensor | None], parameters: Sequence[nn.Parameter], layout: Layout
 ) -> NDArray[np.floating]:
-    """Concatenate tensors, one for each parameter, to a vector ``[P]``, with zeros for missing tensors and for
-    buffers."""
+    """Concatenate the parameters' tensors to a vector ``[P]``, with zeros for missing tensors and for buffers."""
     vector = np.zeros(layout.size, parameters[0].detach().cpu().numpy().dtype)
     for tensor, view in zip(tensors, layout.split(vector).values(), strict=False):
         if tensor is not None:
