@@ -265,7 +265,7 @@ class Outcome(Gathered):
         return noisy_stays(federation, self.noisy_sizes, self.figures[model])
 
     @property
-    def played(self) -> int:
+    def rounds_run(self) -> int:
         """Return how many rounds were run; 0 if the strategy has no rounds."""
         return max((row.round for row in self.rounds), default=0)
 
@@ -280,7 +280,7 @@ class Outcome(Gathered):
             return None
         if self.called is not None:
             return self.called
-        rounds = range(1, self.played + 1)
+        rounds = range(1, self.rounds_run + 1)
         trained = self.ledger.rounds_with((UPDATE,), hospitals, rounds)
         answers = {entry.kind for entry in self.ledger.entries if entry.program}
         return trained if trained.any() else self.ledger.rounds_with(answers, hospitals, rounds)

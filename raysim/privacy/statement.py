@@ -59,7 +59,7 @@ class Statement:
 
     There is one list of releases for all hospitals, or one list for each hospital.
     """
-    twice: float | None = None
+    at_two_hospitals: float | None = None
     """The largest epsilon of a patient with rows at two hospitals, against an outsider, for the messages with noise
     alone. None if the privacy unit is not a patient."""
 
@@ -92,8 +92,8 @@ class Statement:
             "noise_multiplier": self.noise_multiplier,
             "clip": _json(self.clip),
             **({} if self.by_hospital is None else {"by_hospital": self._hospitals()}),
-            **({} if self.twice is None else {"epsilon_at_two_hospitals": _json(self.twice)}),
-            **({} if not self.further else {"all_plays": self._all_plays()}),
+            **({} if self.at_two_hospitals is None else {"epsilon_at_two_hospitals": _json(self.at_two_hospitals)}),
+            **({} if not self.further else {"all_plays": self._together()}),
             "statement": self.sentence(),
         }
 
@@ -102,14 +102,14 @@ class Statement:
         return {which: dict(zip(names, map(_json, values), strict=True)) for which, values in figures.items()}
 
     @property
-    def plays(self) -> tuple[Statement, ...]:
+    def all_runs(self) -> tuple[Statement, ...]:
         """Return the guarantees of this run and of the additional runs: the run without its attack, and trials of
         tuning."""
-        return (self, *(play for each in self.further for play in each.plays))
+        return (self, *(run for each in self.further for run in each.all_runs))
 
-    def _all_plays(self) -> dict[str, float | int | str]:
+    def _together(self) -> dict[str, float | int | str]:
         epsilon, delta, against = together([self])
-        return {"plays": len(self.plays), "epsilon": _json(epsilon), "delta": delta, "against": against}
+        return {"plays": len(self.all_runs), "epsilon": _json(epsilon), "delta": delta, "against": against}
 
     def sentence(self) -> str:
         """Return the guarantee, and what it does not cover, as one sentence."""
@@ -136,7 +136,7 @@ def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
     deltas are added. For runs with different privacy units epsilon is infinite, because noise that hides a patient does
     not hide a hospital.
     """
-    statements = [play for each in statements for play in each.plays]
+    statements = [run for each in statements for run in each.all_runs]
     first = statements[0]
     against = first.against if all(each.against == first.against for each in statements) else "server"
     delta = max(each.delta for each in statements)

@@ -108,7 +108,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
         clip=section.clip,
         by_hospital=hospitals,
         releases=releases,
-        twice=at_two_hospitals,
+        at_two_hospitals=at_two_hospitals,
         noise=section.noise,
     )
 

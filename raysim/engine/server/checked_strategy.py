@@ -95,15 +95,15 @@ class CheckedStrategy(Strategy):
             return (yield from super().round(view, state))
         answer, calls = None, 0
         with self._calling("round", view.round):
-            playing = self._strategy.round(view, state)
-            if not isinstance(playing, Generator):
+            running = self._strategy.round(view, state)
+            if not isinstance(running, Generator):
                 raise Invalid(
-                    f"round: returns {type(playing).__name__} instead of yielding; yield a Call, and return the state"
+                    f"round: returns {type(running).__name__} instead of yielding; yield a Call, and return the state"
                 )
         while True:
             with self._calling("round", view.round):
                 try:
-                    call = playing.send(answer)
+                    call = running.send(answer)
                 except StopIteration as end:
                     answers.check_state(end.value, view)
                     return end.value

@@ -62,7 +62,7 @@ class JobRun:
         """Return the state after the last round that was yielded; None before the first round."""
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 
-    def play(self) -> Iterator[Round | Outcome]:
+    def run(self) -> Iterator[Round | Outcome]:
         """Run the job without checkpoints and yield its rounds and its outcome; see :meth:`events`."""
         for event in self.events():
             if not isinstance(event, RunState):
@@ -87,7 +87,7 @@ class JobRun:
             pack_state(server.state, {}, self._job.strategy)
             pack_memory(server.view.memory, {})
         while not self._ends():
-            yield from self._play_round(server.view.round + 1)
+            yield from self._run_round(server.view.round + 1)
             # A private run is not resumed from its last round: see check_resumed.
             if cadence.due(server.view.round) and (self._job.privacy is None or server.view.round < self._job.rounds):
                 yield self._checkpoint()
@@ -96,7 +96,7 @@ class JobRun:
             check_progress([row.cohort_size for row in self.rows], server.scheduler.clock, self._job.system)
         yield from Ending(server, self._stopping, self._best, self._began).events()
 
-    def _play_round(self, t: int) -> Iterator[Round]:
+    def _run_round(self, t: int) -> Iterator[Round]:
         """Run round ``t`` and yield the finished round ``t - 1``, whose models hospitals evaluate before they train."""
         began, server = time.perf_counter(), self._server
         self._last_state = self._remote_state()
@@ -118,7 +118,7 @@ class JobRun:
                 planned, steps = (None, ()) if call is None else server.calls.planned(call)
                 ids = NOBODY if call is None else call.ids
                 plan = server.plan(t, server.state, ids, None, measured, planned, steps)
-            partials = server.hospitals.play(plan)
+            partials = server.hospitals.run(plan)
             if server.rounds and not reported:
                 server.evaluation.enter(server.rounds[-1], [partial.measured for partial in partials])
                 yield server.rounds[-1]
@@ -189,7 +189,7 @@ class JobRun:
         received = server.pipeline.received(round, partials, sent.problem, cohort.ids)
         further = server.pipeline.further(sent, received)
         if further is not None:
-            partials = server.hospitals.play(server.plan(round, cohort.state, cohort.ids, further.problem))
+            partials = server.hospitals.run(server.plan(round, cohort.state, cohort.ids, further.problem))
             self._account(replace(cohort, in_vain=0, unused=()), further, partials)
             return self._update(cohort, further, partials)
         update = server.pipeline.learned(round, received, cohort.problem)

@@ -90,7 +90,7 @@ class Ending:
             problem = fine_tune(headline(server.strategy_model_rows())[1], tuning)
         if problem is not None:
             plan = server.plan(server.view.round + 1, server.state, server.everyone, problem)
-            server.hospitals.play(plan if server.view.trees is None else replace(plan, stop=server.view.stop))
+            server.hospitals.run(plan if server.view.trees is None else replace(plan, stop=server.view.stop))
             server.traffic.begin(self._last + 1)
             server.traffic.trained(server.everyone, problem, server.state)
 

@@ -255,7 +255,7 @@ class JobServer:
 
     def measurements(self, round: int, measured: Measurement) -> list[Measured]:
         """Let hospitals measure the models of a ``round``. Return one element for each process."""
-        return [partial.measured for partial in self.hospitals.play(self.plan(round, self.state, measured=measured))]
+        return [partial.measured for partial in self.hospitals.run(self.plan(round, self.state, measured=measured))]
 
 
 def hides(job: Job) -> bool:

@@ -48,7 +48,7 @@ class RemoteHospitals:
         self._pool, self._work, self._private = pool, work, private
         self.remembered = self.dealt(states)
 
-    def play(self, plan: RoundPlan) -> list[PartialResult]:
+    def run(self, plan: RoundPlan) -> list[PartialResult]:
         """Send the instructions ``plan`` to all hospitals, which evaluate and train. Return one result for each
         process.
         """
@@ -91,7 +91,7 @@ class RemoteHospitals:
             private=self._private,
             steps=() if noise is None else (StatisticRelease(replace(noise, turn=turn), self._work.seed, round),),
         )
-        ids, each = collected(self.play(plan), SumLayout(program))
+        ids, each = collected(self.run(plan), SumLayout(program))
         return Answers({}, each, ids, np.array([len(ids)]))
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
