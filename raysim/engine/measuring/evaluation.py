@@ -47,14 +47,14 @@ class Row(Protocol):
 
 
 PAIR_SUMS = 8
-"""The size of the message with a hospital's sums over pairs of rows, as a number of values of 4 bytes."""
+"""The size of a hospital's message with sums over pairs of rows, in units of 4 bytes."""
 
 
 class Evaluation:
-    """Evaluates one job's models. Results arrive actor by actor; ``order [N]`` sorts all hospitals by id."""
+    """Evaluates one job's models."""
 
     gathered: Gathered
-    """The measurements of the models so far. Most of them are made after the last round."""
+    """The measurements of the models so far."""
     rearranging: group_gaps.Rearranging | None
     """The permutations of patients' group labels with which gaps between groups are tested at the end; None means no
     tests."""
@@ -73,11 +73,12 @@ class Evaluation:
     ) -> None:
         """Set up the evaluation of a job.
 
+        - ``order [N]``: indices that sort the hospitals of all processes by id.
         - ``rounds``: the smallest number of rounds that the run can have. It decides how often training losses are
           measured.
         - ``noise``: if given, only the metrics of one model are computed, from sums with privacy noise.
-        - ``sizes [N]``: the hospitals' numbers of training rows, released with privacy noise; None means that exact
-          numbers are public.
+        - ``sizes [N]``: the hospitals' numbers of training rows with privacy noise; None means that exact numbers are
+          public.
         - ``tests_groups``: whether gaps between groups of patients are tested at the end.
         - ``all_rows [N]``: the hospitals' numbers of rows, if ``federation`` has only some of these rows.
         """
@@ -104,12 +105,12 @@ class Evaluation:
 
     @property
     def takes_losses(self) -> bool:
-        """Whether training losses are measured. They are not measured if metrics have privacy noise."""
+        """Whether training losses are measured."""
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """Return those models of ``serve`` that are evaluated: all models or, if metrics have privacy noise, only the
-        last model in ``serve`` that the server stores.
+        """Return the models of ``serve`` to evaluate. If metrics have privacy noise, this is only the last model that
+        the server stores.
 
         A model stored at a hospital is trained without noise, so noise on its metrics would not protect any patient.
         """
@@ -130,9 +131,7 @@ class Evaluation:
             )
 
     def due(self, round: int) -> bool:
-        """Return whether models are evaluated or their training losses are measured after ``round``, which is not the
-        last round.
-        """
+        """Return whether models are evaluated, or training losses measured, after ``round`` (not the last round)."""
         if self._evaluated(round):
             return True
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
@@ -150,8 +149,7 @@ class Evaluation:
         """Return which metrics and losses hospitals compute for the final models in ``serve``.
 
         If ``counted`` names a model, hospitals also send how many of their validation rows have each score under this
-        model. ``recalibrating`` requests the metrics of models that each hospital recalibrates first; they are computed
-        after those of all other models.
+        model. ``recalibrating`` requests the metrics of models that each hospital recalibrates first.
         """
         if recalibrating is None:
             self._counted = counted
@@ -263,9 +261,7 @@ class Evaluation:
         return means
 
     def _enter_measured(self, round: int, scalars: int | Ids) -> None:
-        """Record in the traffic ledger how many measured numbers each hospital has sent. ``scalars`` is one count for
-        all hospitals, or an array ``[N]`` of counts.
-        """
+        """Record in the traffic ledger how many measured numbers each hospital has sent."""
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
     def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:

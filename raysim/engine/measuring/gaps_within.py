@@ -24,8 +24,7 @@ def gaps(
     figures: Floats,
     task: TaskKind,
 ) -> dict[str, WithinGap]:
-    """Return, for each attribute of patients, the gap between its groups within the same hospital. It is computed from
-    sums over all hospitals.
+    """Return, for each attribute of patients, the gap between its groups within the same hospital.
 
     ``groups`` are the metrics of groups from :func:`raysim.engine.measuring.subgroups.merged`, and ``figures [N,
     columns]`` are the metrics of hospitals.

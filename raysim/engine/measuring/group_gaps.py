@@ -2,8 +2,7 @@
 
 For a permutation test, a hospital permutes the group labels of its own patients. For each permutation and pair of
 groups, it sends its part of two sums over hospitals: the sum of weighted differences between the groups, and the sum of
-the variances of these differences. The parts are integers, so the sums do not depend on which actor runs which
-hospital.
+the variances of these differences. The parts are integers, so that the order of hospitals does not change the sums.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ FEW_ROWS = 10_000
 permutations are random."""
 
 KEPT = 1 << 24
-"""The largest number of permuted group labels that are cached for an attribute. They take 16 MB, one byte each."""
+"""The largest number of permuted group labels that are cached for an attribute."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +64,8 @@ class Rearranging:
 
 
 def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearranging:
-    """Return the permutations of the group labels of patients in ``part``: all permutations if there are few, else a
-    number of random ones.
+    """Return the permutations of the group labels of patients in ``part``: all of them if they are few, else random
+    ones.
     """
     rows, strides = int(federation.sizes(part).sum()), {}
     if rows <= FEW_ROWS:
@@ -108,9 +107,9 @@ def measure(
 ) -> dict[str, AttributeSums]:
     """Return, for each attribute of patients, the sums that ``hospitals`` send for the gaps between its groups.
 
-    ``outputs [n]`` and ``y [n]`` are the model outputs and labels of the hospitals' rows of ``part``. ``ranked_by [n]``
-    orders the rows of a hospital: it has the outputs before recalibration, because the shift of a recalibration can
-    create ties. ``seed`` decides the random permutations, independently for each hospital.
+    ``outputs [n]`` and ``y [n]`` are the model outputs and labels of the hospitals' rows of ``part``. Rows are ranked
+    by ``ranked_by [n]``, the outputs before recalibration, because recalibration can create ties. ``seed`` decides the
+    random permutations.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -138,8 +137,7 @@ class _Patients:
     labels: NDArray[np.int8]
     """The index of the group of each sorted row, ``[n]``."""
     outcome: NDArray[np.bool_] | None
-    """Whether each sorted row has the event (the positive class), ``[n]``. None means that the label is a real number,
-    and that rows are permuted without regard to the label."""
+    """Whether each sorted row has the event (the positive class), ``[n]``. None if the label is a real number."""
 
     @staticmethod
     @lru_cache(maxsize=16)
@@ -166,8 +164,8 @@ class _Patients:
 
     @cached_property
     def counts(self) -> Ids:
-        """Return the number of rows by hospital, group and outcome (event first), an array ``[h, G, 2]``. Its shape is
-        ``[h, G, 1]`` if the label is a real number.
+        """Return the number of rows by hospital, group and outcome (event first), ``[h, G, 2]``; ``[h, G, 1]`` if the
+        label is a real number.
         """
         home = np.repeat(np.arange(len(self.hospitals)), np.diff(self.offsets))
         cell = (home * self.groups + self.labels) * 2 + (0 if self.outcome is None else ~self.outcome)
@@ -185,7 +183,7 @@ class _Patients:
         return slice(self.offsets[h], self.offsets[h + 1])
 
     def broken(self, values: Floats) -> NDArray[np.bool_]:
-        """Return a mask ``[h]`` of the hospitals where some of ``values [n]``, one value per row, are not finite."""
+        """Return a mask ``[h]`` of the hospitals where some of ``values [n]`` are not finite."""
         return Segments(self.offsets, np.diff(self.offsets)).counts(~np.isfinite(values)) > 0
 
 
@@ -250,8 +248,8 @@ class _Total:
 def _arranged(
     patients: _Patients, arrangements: Rearranging, judged: Sequence[int], seed: int
 ) -> Iterator[tuple[int, list[Labels]]]:
-    """Yield each hospital's position with the permutations of its patients' group labels. ``judged`` has the positions
-    of the hospitals. Labels are permuted only among patients with the same outcome.
+    """Yield the position of each hospital in ``judged``, with the permutations of its patients' group labels. Labels
+    are permuted only among patients with the same outcome.
     """
     if arrangements.exact(patients.attribute):
         yield from ((h, _every(patients.strata(h))) for h in judged)
@@ -277,8 +275,8 @@ def _permuted(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels
 
 
 def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:
-    """Return all permutations of a hospital's group labels, one array for each outcome. ``strata`` has the labels of
-    each outcome. Each permutation for one outcome occurs together with each permutation for the other.
+    """Return all permutations of a hospital's group labels, one array for each outcome. Each permutation for one
+    outcome occurs together with each permutation for the other.
     """
     orders = [every(each) for each in strata]
     size, repeated, found = int(np.prod([order.shape[1] for order in orders])), 1, list[Labels]()

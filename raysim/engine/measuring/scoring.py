@@ -35,13 +35,10 @@ class PartRows:
     """The rows of ``h`` hospitals in one part (train, validation or test), concatenated in the hospitals' order."""
 
     federation: Federation
-    """The federation to which the rows belong."""
     index: NDArray[np.int64]
     """The position of each of the ``n`` rows in the federation, ``[n]``."""
     offsets: NDArray[np.int64]
-    """The beginning of each hospital's rows in ``index``, followed by the end of the last hospital's rows,
-    ``[h + 1]``.
-    """
+    """The position in ``index`` at which each hospital's rows begin, followed by ``n``, ``[h + 1]``."""
     y: NDArray[Any]
     """The labels of the rows, ``[n]``."""
     features: NDArray[Any] | None

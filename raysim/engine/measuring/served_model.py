@@ -22,16 +22,15 @@ from raysim.strategies.base import Ids, Mask
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """One named model, as the hospitals of one process use it."""
+    """The outputs of one model at the hospitals of one process, and the metrics computed from them."""
 
     name: str
-    """The name of the model."""
     hospitals: Ids
     """The ids of the hospitals, ``[h]``."""
     rows: PartRows
-    """The rows of these hospitals, one hospital after the other."""
+    """The rows of the hospitals, one hospital after the other."""
     outputs: NDArray[Any]
-    """The model's outputs for these ``n`` rows, ``[n]`` or ``[n, C]`` for ``C`` classes."""
+    """The model's outputs for the ``n`` rows, ``[n]`` or ``[n, C]`` for ``C`` classes."""
     ranked: NDArray[Any]
     """The outputs by which a hospital's rows are ranked. They are not recalibrated, because recalibration can create
     ties."""

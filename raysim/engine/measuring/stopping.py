@@ -7,8 +7,7 @@ run.
 
 A run stops after ``patience`` checks in a row without a fall. A loss is a fall if it is below the loss at the previous
 fall by more than ``tolerance`` times the loss before training. For the first fall, the comparison is with the loss
-before training. Several small decreases can add up to a fall, so that a slow descent counts. A loss that is not finite
-does not count as a fall.
+before training. A loss that is not finite does not count as a fall.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class Stopping:
     before: Mapping[str, float] = field(default_factory=dict)
     """The validation loss of each evaluated model before training, by name of the model."""
     model: str | None = None
-    """The name of the model whose validation loss is checked: the last of the evaluated models at the first check. None
-    before this check."""
+    """The name of the model whose validation loss is checked; None before the first check."""
     rounds: tuple[int, ...] = ()
     """The rounds after which the validation loss was checked, in order."""
     losses: tuple[float, ...] = ()
@@ -80,7 +78,6 @@ class Stopped:
     before: float
     """The validation loss of the checked model before training; NaN if not measured."""
     model: str
-    """The name of the model whose validation loss was checked."""
     early: bool
     """Whether the run ended because the validation loss no longer fell. If not, all rounds were run, or the strategy
     had finished by itself."""

@@ -1,4 +1,4 @@
-"""Equity between patients: every figure by patient group (sex, ethnicity, age band), within and across hospitals.
+"""Metrics by group of patients (sex, ethnicity, age), within and across hospitals, and the gaps between groups.
 
 Predictions stay at the hospital. An actor returns the metrics of each group of patients at each of its hospitals. For
 each group it also returns one histogram of scores over all its hospitals. From these histograms the server computes the
@@ -178,16 +178,15 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
     """Return metrics of the gaps between the groups ``levels [G]`` of an attribute; NaN where undefined.
 
     ``figures [N, G, columns]`` are the metrics of groups at each hospital and ``together [G, columns]`` those over all
-    hospitals, as :func:`merged` returns them. Patients whose attribute is unknown are excluded from all gaps, and
-    reported separately.
+    hospitals, as :func:`merged` returns them. Patients whose attribute is unknown are excluded from all gaps.
 
     - ``<attribute>_gap``: the largest minus the smallest main metric (such as the AUROC) of the groups, each over all
       hospitals. ``<attribute>_<figure>_gap`` is the same difference for accuracy and recall. Undefined for fewer than
       two groups.
     - ``<attribute>_gap_within``: the largest minus the smallest main metric of the groups within one hospital, as a
       mean over hospitals.
-    - ``<attribute>_undefined``: number of pairs of a hospital and a group that have test patients, but for which the
-      main metric is undefined.
+    - ``<attribute>_undefined``: number of pairs of a hospital and a group with evaluated rows, but an undefined main
+      metric.
     - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``: the
       main metric of these rows over all hospitals. Both are left out if the attribute of every patient is known.
     """
@@ -241,8 +240,8 @@ def table(
 
 
 def _weighted(values: Floats, weights: Floats) -> Floats:
-    """Return the mean ``[G]`` of ``values [N, G]`` over hospitals, weighted by rows; NaN if a hospital with rows has no
-    value.
+    """Return the weighted mean ``[G]`` of ``values [N, G]`` over hospitals; NaN if a hospital with a positive weight
+    has no value.
     """
     counted = weights > 0
     total = np.where(counted, weights, 0.0).sum(axis=0)
