@@ -95,9 +95,7 @@ class Evaluation:
 
     @property
     def _next_noise(self) -> FigureNoise | None:
-        """Return the privacy noise for the next metrics, with a new random stream for each evaluation; None means exact
-        metrics.
-        """
+        """Return the privacy noise for the next metrics, different in each evaluation; None means exact metrics."""
         if self._noise is None:
             return None
         turn = self._traffic.ledger.times(MEASURED)
@@ -122,7 +120,6 @@ class Evaluation:
         """Raise ``ConfigError`` if metrics have privacy noise that would protect nobody.
 
         This is the case if hospitals store the strategy's models, or a part of each model (``private`` is true).
-        ``name`` is the strategy's name in the error.
         """
         if self._noise is not None and (private or not self._asked(serve)):
             raise ConfigError(
@@ -236,7 +233,7 @@ class Evaluation:
         return in_order([each.validation_scores[model] for each in measured], self._order)
 
     def recalibrated(self, of: str, measured: Sequence[Measured], prior: Prior | None) -> Recalibrated:
-        """Return the recalibrations of all hospitals, sorted by hospital id. ``of`` names the recalibrated model."""
+        """Return the recalibrations of the model named ``of`` at all hospitals, sorted by hospital id."""
         return gathered(of, [part.own_shifts for part in measured if part.own_shifts is not None], self._order, prior)
 
     def _evaluated(self, round: int) -> bool:
@@ -290,7 +287,7 @@ class Evaluation:
             )
 
     def _by_group(self, model: str, measured: Sequence[Measured]) -> dict[str, float]:
-        """Record the metrics of each group of patients, if measured. Return the gaps between groups as metrics."""
+        """Record the metrics of groups of patients, if measured, and return the gaps between groups."""
         gaps: dict[str, float] = {}
         if self.gathered.grouping is None:
             return gaps
@@ -303,7 +300,7 @@ class Evaluation:
         return gaps
 
     def _within(self, model: str, figures: Floats, measured: Sequence[Measured], ledger_round: int) -> dict[str, float]:
-        """Record the gaps between groups of patients within the same hospital, if measured. Return these gaps as
+        """Record the gaps between groups of patients within the same hospital, if measured, and return them as
         metrics.
         """
         parts = [each.gaps[model] for each in measured if model in each.gaps]

@@ -265,7 +265,7 @@ def _arranged(
 
 @lru_cache(maxsize=4)
 def _cache(patients: _Patients, draws: int, seed: int) -> dict[int, list[Labels]]:
-    """Return a cache of the hospitals' random permutations, so that the next model on the same rows uses them again."""
+    """Return a cache of the hospitals' random permutations, which the next model on the same rows uses again."""
     return {}
 
 

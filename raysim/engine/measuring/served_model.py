@@ -43,7 +43,7 @@ class ServedModel:
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:
-        """Add to ``result`` the metrics of this model that ``asked`` requests. ``seed`` is the run's seed."""
+        """Add to ``result`` the metrics of this model that ``asked`` requests."""
         name, task = self.name, self.rows.federation.task
         measured = task.measure(self.outputs, self.rows.y, self.rows.offsets)
         if self.ranked is not self.outputs:

@@ -180,9 +180,9 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
     ``figures [N, G, columns]`` are the metrics of groups at each hospital and ``together [G, columns]`` those over all
     hospitals, as :func:`merged` returns them. Patients whose attribute is unknown are excluded from all gaps.
 
-    - ``<attribute>_gap``: the largest minus the smallest main metric (such as the AUROC) of the groups, each over all
-      hospitals. ``<attribute>_<figure>_gap`` is the same difference for accuracy and recall. Undefined for fewer than
-      two groups.
+    - ``<attribute>_gap``: the largest minus the smallest main metric (such as the AUROC) of the groups, computed over
+      all hospitals. ``<attribute>_<figure>_gap`` is the same difference for accuracy and recall. Undefined for fewer
+      than two groups.
     - ``<attribute>_gap_within``: the largest minus the smallest main metric of the groups within one hospital, as a
       mean over hospitals.
     - ``<attribute>_undefined``: number of pairs of a hospital and a group with evaluated rows, but an undefined main

@@ -1,6 +1,4 @@
-"""Clipping of what a row, patient or hospital adds to a client program's sums. The program declares the largest
-norm.
-"""
+"""Clipping of what a row, patient or hospital adds to a client program's sums, to a norm that the program declares."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ class Bounding(HospitalStep):
     """
 
     unit: str | None
-    """The privacy unit (row or patient) whose contributions are clipped, in place of the unit that the program
-    declares; None means the declared unit."""
+    """The privacy unit (row or patient) whose contributions are clipped; None means the unit that the program
+    declares."""
 
     def forward_sums(self, leaving: LeavingSums) -> None:
         leaving.reply = bounded(leaving.reply, leaving.program, leaving.people, self.unit)
@@ -34,7 +32,7 @@ class Bounding(HospitalStep):
 class Bounds(Step):
     """The server's side of clipping for client programs: it makes hospitals clip all arrays with a declared norm.
 
-    ``unit`` replaces the privacy unit (row or patient) that the program declares; None means that it is not replaced.
+    ``unit`` replaces the privacy unit (row or patient) that the program declares, unless it is None.
     """
 
     unit: str | None
@@ -48,7 +46,7 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], 
     declared norm.
 
     ``people()`` returns the patient of each row, ``[n]``. ``unit`` replaces the privacy unit (row or patient) that the
-    program declares; None means that it is not replaced.
+    program declares, unless it is None.
     """
     sent, together = dict(reply.sent), dict[str, list[str]]()
     for name, send in program.sends.items():

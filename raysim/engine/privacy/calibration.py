@@ -68,8 +68,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
 def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
     """Return the privacy guarantee of ``job`` on a federation; None if the job has no section ``privacy``.
 
-    If the job already has a guarantee, computed from the same settings, it is reused. ``sizes [N]`` are the hospitals'
-    noisy numbers of patients or rows; None means that they are exact or not yet known.
+    ``sizes [N]`` are the hospitals' noisy numbers of patients or rows; None means that they are exact or not yet known.
     """
     known = job.guarantee
     if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
@@ -133,7 +132,6 @@ class OtherReleases:
     laplace: float = 0.0
     """The sum of the epsilons of all Laplace noise."""
     gaussians: tuple[Gaussian, ...] = ()
-    """The releases with normal noise."""
 
     @staticmethod
     def of(events: Sequence[Event]) -> OtherReleases:
@@ -169,9 +167,7 @@ def _evaluations(job: Job) -> int:
 
 
 def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
-    """Return the planned noisy releases other than updates. Raises ``ConfigError`` if they use up epsilon, so that none
-    is left for updates.
-    """
+    """Return the planned noisy releases other than updates. Raises ``ConfigError`` if they use up epsilon."""
     others = OtherReleases.of(planned(section, terms))
     if section.epsilon is not None and section.noise_multiplier is None:
         cost = accountant.epsilon(others.gaussians, section.delta) + others.laplace
@@ -250,11 +246,12 @@ def epsilon_at_two_hospitals(
 
 
 def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
-    """Return the section with mode, adversary, epsilon and noise multiplier filled in. If epsilon or the multiplier is
-    missing, it is computed from the other.
+    """Return the section with mode, adversary, epsilon and noise multiplier filled in. A missing epsilon or multiplier
+    is computed from the other.
 
-    If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if epsilon and multiplier
-    are both given and disagree, or if epsilon is outside the range for which noise can be computed.
+    A missing value stays None if it differs between hospitals, depends on their noisy sizes, or is infinite. Raises
+    ``ConfigError`` if epsilon and multiplier are both given and disagree, or if epsilon is outside the range for which
+    noise can be computed.
     """
     mode, adversary = section.effective_mode, section.headline
     if section.against is None and terms.secure and mode in ("pooled", "distributed"):

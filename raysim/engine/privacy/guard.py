@@ -1,4 +1,4 @@
-"""The common part of the server's side of guarantees for hospitals and for patients."""
+"""What privacy guarantees for hospitals and for patients have in common at the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise that hides each patient in a hospital's statistics and figures."""
+"""Noise that hides each patient in a hospital's statistics and metrics."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatisticRelease(HospitalStep):
-    """The hospital's side of a noisy statistic. It adds noise to the hospital's sums over its own rows, which are not
-    added to those of other hospitals.
-    """
+    """The hospital's side of a noisy statistic: it adds noise to the hospital's sums over its own rows."""
 
     noise: StatisticNoise
     """The noise on the sums over the hospital's rows."""

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Asked = Callable[[Statistic, bool], Floats]
 """The type of a function that requests a statistic from hospitals before the first round and returns it, ``[N, ...]``.
-If the last argument is true, each hospital adds only a share of the noise, and only the sum over hospitals is opened.
-"""
+If the last argument is true, each hospital adds only a share of the noise, and the server learns only the sum over
+hospitals."""
 
 
 def statistic_noise(section: PrivacySection | None, program: Program) -> StatisticNoise | None:

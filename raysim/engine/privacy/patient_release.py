@@ -37,8 +37,7 @@ class PatientRelease:
     multiplier: Floats
     """The standard deviation of each hospital's noise, divided by ``clip``, ``[N]``."""
     expected: Floats
-    """The expected number of patients or rows in a training step of each hospital, ``[N]``. It follows from the
-    hospital's public number of patients or rows."""
+    """The expected number of patients or rows in a training step of each hospital, ``[N]``."""
     steps: tuple[int, ...]
     """The number of training steps of each hospital in a local update, ``[N]``; 1 in mode ``pooled``."""
     noise: Origin

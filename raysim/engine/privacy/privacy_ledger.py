@@ -136,8 +136,7 @@ def guaranteed(job: Job, federation: Federation) -> Statement | None:
     rounds.
 
     These releases are updates, sizes, scaling statistics, metrics of models, and each kind of message with a planned
-    epsilon. The result is used where no finished run has recorded its messages, as for a diverged run or a trial of a
-    hyper-parameter sweep.
+    epsilon.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
     noisy = () if job.privacy is None else job.privacy.noisy
@@ -156,7 +155,5 @@ def _scaled(federation: Federation) -> tuple[str, ...]:
 
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:
-    """Return the number of rounds in which hospitals sent a message of these ``kinds``. The time before the first round
-    counts as one round.
-    """
+    """Return the number of rounds in which hospitals sent a message of these ``kinds``."""
     return len({entry.round for entry in ledger.entries if entry.kind in kinds})

@@ -37,7 +37,7 @@ MODES = ("pooled", "distributed")
 
 @dataclass(frozen=True)
 class ProgramRelease(HospitalStep):
-    """The hospital's side of noise on a client program's sums. Hospitals receive it with the call."""
+    """The hospital's side of noise on a client program's sums."""
 
     unit: Literal["hospital", "patient", "example"]
     """What the noise protects: a hospital, a patient or a row (``example``)."""

@@ -1,8 +1,8 @@
 """The release of updates under a privacy guarantee: updates are clipped, and their weights reveal nothing.
 
-The weights of federated averaging depend on which other hospitals take part. Here, each sum is divided instead by the
-total weight of all its hospitals times their probability of taking part. A hospital's weight then does not depend on
-whether another hospital takes part.
+The weights of federated averaging depend on which other hospitals take part. Here, each sum is divided by the total
+weight of all its hospitals times their probability of taking part. A hospital's weight then does not depend on whether
+another hospital takes part.
 """
 
 from __future__ import annotations
@@ -135,9 +135,7 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
 
 
 def check_sent(problem: LocalProblem, name: str) -> None:
-    """Raise ``ConfigError`` if hospitals send more than updates that can be clipped and summed. ``name`` is the
-    strategy's name in the error.
-    """
+    """Raise ``ConfigError`` if hospitals send more than updates that can be clipped and summed."""
     sent = problem.sent
     if sent is None:
         return
@@ -156,8 +154,7 @@ def check_sent(problem: LocalProblem, name: str) -> None:
 
 
 def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool) -> None:
-    """Raise ``ConfigError`` for a local problem whose training steps cannot protect patients by noise. ``name`` is the
-    strategy's name in the error.
+    """Raise ``ConfigError`` for a local problem whose training steps cannot protect patients by noise.
 
     ``pooled`` says whether gradients are pooled, and ``contrasts`` whether the model also clips the gradient of a
     contrastive term. Local training after the update has been sent is not checked, because its result stays at the
