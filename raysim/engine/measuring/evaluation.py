@@ -54,10 +54,8 @@ class Evaluation:
     """Evaluates one job's models."""
 
     gathered: Gathered
-    """The measurements of the models so far."""
     rearranging: group_gaps.Rearranging | None
-    """The permutations of patients' group labels with which gaps between groups are tested at the end; None means no
-    tests."""
+    """The permutations of patients' group labels for tests of gaps between groups; None means no tests."""
 
     def __init__(
         self,
@@ -74,12 +72,10 @@ class Evaluation:
         """Set up the evaluation of a job.
 
         - ``order [N]``: indices that sort the hospitals of all processes by id.
-        - ``rounds``: the smallest number of rounds that the run can have. It decides how often training losses are
-          measured.
+        - ``rounds``: the smallest number of rounds that the run can have.
         - ``noise``: if given, only the metrics of one model are computed, from sums with privacy noise.
         - ``sizes [N]``: the hospitals' numbers of training rows with privacy noise; None means that exact numbers are
           public.
-        - ``tests_groups``: whether gaps between groups of patients are tested at the end.
         - ``all_rows [N]``: the hospitals' numbers of rows, if ``federation`` has only some of these rows.
         """
         self._noise, self._sizes, self._all_rows = noise, sizes, all_rows
@@ -95,7 +91,7 @@ class Evaluation:
 
     @property
     def _next_noise(self) -> FigureNoise | None:
-        """Return the privacy noise for the next metrics, different in each evaluation; None means exact metrics."""
+        """Return the privacy noise for the next metrics, different in each evaluation."""
         if self._noise is None:
             return None
         turn = self._traffic.ledger.times(MEASURED)
@@ -107,8 +103,7 @@ class Evaluation:
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """Return the models of ``serve`` to evaluate. If metrics have privacy noise, this is only the last model that
-        the server stores.
+        """Return the models of ``serve`` to evaluate: with privacy noise, only the last model that the server stores.
 
         A model stored at a hospital is trained without noise, so noise on its metrics would not protect any patient.
         """
@@ -134,9 +129,7 @@ class Evaluation:
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
 
     def after(self, round: int, serve: Mapping[str, Ids]) -> Measurement:
-        """Return which metrics and losses hospitals compute for the models in ``serve`` after a ``round`` for which
-        :meth:`due` is true.
-        """
+        """Return which metrics and losses hospitals compute for the models in ``serve`` after a ``round``."""
         serve, losses_of = self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve)
         return Measurement(serve, losses_of=losses_of, part=self._section.part, noise=self._next_noise)
 
@@ -146,7 +139,7 @@ class Evaluation:
         """Return which metrics and losses hospitals compute for the final models in ``serve``.
 
         If ``counted`` names a model, hospitals also send how many of their validation rows have each score under this
-        model. ``recalibrating`` requests the metrics of models that each hospital recalibrates first.
+        model.
         """
         if recalibrating is None:
             self._counted = counted
@@ -216,9 +209,7 @@ class Evaluation:
         return figures
 
     def predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return each model's outputs for all rows of the federation, in order of the rows. Empty if they were not
-        requested.
-        """
+        """Return each model's outputs for all rows of the federation, in order of the rows; empty if not requested."""
         outputs: dict[str, NDArray[Any]] = {}
         for model in measured[0].predictions:
             # The hospitals of each actor are consecutive, in the order of ids.
@@ -258,13 +249,10 @@ class Evaluation:
         return means
 
     def _enter_measured(self, round: int, scalars: int | Ids) -> None:
-        """Record in the traffic ledger how many measured numbers each hospital has sent."""
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
     def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:
-        """Record the counts of rows by score, if hospitals sent them, and the calibration metrics computed from
-        them.
-        """
+        """Record the counts of rows by score and the calibration metrics computed from them."""
         for stored, sent in (
             (self.gathered.scores, [each.scores for each in measured]),
             (self.gathered.validation_scores, [each.validation_scores for each in measured]),

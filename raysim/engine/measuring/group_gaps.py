@@ -27,8 +27,7 @@ from raysim.statistics.patient_groups.within import AttributeSums
 from raysim.strategies.base import Floats, Ids
 
 FEW_ROWS = 10_000
-"""The largest number of rows of a federation for which exact permutation tests are considered. With more rows,
-permutations are random."""
+"""The largest number of rows of a federation for which exact permutation tests are considered."""
 
 KEPT = 1 << 24
 """The largest number of permuted group labels that are cached for an attribute."""
@@ -45,7 +44,7 @@ class Rearranging:
     stride is the number of consecutive permutations in which that hospital's labels do not change."""
 
     def exact(self, attribute: str) -> bool:
-        """Return whether all permutations of an attribute's group labels are enumerated, so that the test is exact."""
+        """Return whether all permutations of an attribute's group labels are enumerated."""
         return attribute in self.strides
 
     def number(self, attribute: str) -> int:
@@ -57,8 +56,7 @@ class Rearranging:
         known groups.
 
         For each permutation and pair of groups, the hospital sends two sums of eight bytes. For each group, it sends
-        two counts of four bytes, and six numbers of eight bytes: the group's metric, its variance and four sums of
-        predicted risks.
+        two counts of four bytes, and six numbers of eight bytes.
         """
         return 4 * len(pairs(groups)) * self.number(attribute) + 14 * groups
 
@@ -82,8 +80,6 @@ def _strides(counts: Ids) -> tuple[int, Ids] | None:
     """Return the number of joint permutations of all hospitals' group labels, and each hospital's stride. None if there
     are too many permutations. A stride is the number of consecutive joint permutations in which the hospital's labels
     do not change.
-
-    ``counts [N, G, outcomes]`` has the number of rows of each hospital, group and outcome.
     """
     total, strides = 1, np.ones(len(counts), dtype=np.int64)
     for h in np.flatnonzero((weights(counts) > 0).any(axis=1)):
@@ -108,8 +104,7 @@ def measure(
     """Return, for each attribute of patients, the sums that ``hospitals`` send for the gaps between its groups.
 
     ``outputs [n]`` and ``y [n]`` are the model outputs and labels of the hospitals' rows of ``part``. Rows are ranked
-    by ``ranked_by [n]``, the outputs before recalibration, because recalibration can create ties. ``seed`` decides the
-    random permutations.
+    by ``ranked_by [n]``, the outputs before recalibration, because recalibration can create ties.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -132,8 +127,7 @@ class _Patients:
     order: Ids
     """The positions of the ``n`` sorted rows among all rows of the hospitals, ``[n]``."""
     offsets: Ids
-    """The position in ``order`` at which the rows of each of the ``h`` hospitals begin, followed by the end of the last
-    hospital's rows, ``[h + 1]``."""
+    """The position in ``order`` at which each hospital's rows begin, followed by ``n``, ``[h + 1]``."""
     labels: NDArray[np.int8]
     """The index of the group of each sorted row, ``[n]``."""
     outcome: NDArray[np.bool_] | None
@@ -241,7 +235,7 @@ class _Total:
         self._units[scale] += units
 
     def sums(self, risks: Floats | None) -> AttributeSums:
-        """Return what this process's hospitals send. ``risks`` has the sums of predicted risks of each group."""
+        """Return what this process's hospitals send."""
         return AttributeSums(self._counts, self._value, self._variance, risks, self._units)
 
 

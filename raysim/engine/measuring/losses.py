@@ -21,17 +21,17 @@ class TrainingLosses:
     """The training losses of a run that are not stored with a round, such as the losses before training."""
 
     before: Mapping[str, float] = field(default_factory=dict)
-    """The loss of each evaluated model before training, by name of the model."""
+    """The loss of each evaluated model before training, by name."""
     model: str | None = None
-    """The name of the model whose training loss is measured after rounds. None before the first measurement after a
-    round."""
+    """The name of the model whose training loss is measured after rounds; None before the first of these
+    measurements."""
     constant: float = float("nan")
     """The loss of the best constant prediction; NaN if the label is a real number."""
 
     def curve(self, by_round: Mapping[int, float | None]) -> dict[int, float]:
         """Return the training loss by round; round 0 is before training. Empty if no loss was measured.
 
-        ``by_round`` has the losses of later rounds; None means that the loss was not measured.
+        ``by_round`` has the losses of later rounds, None where not measured.
         """
         if self.model is None or self.model not in self.before:
             return {}

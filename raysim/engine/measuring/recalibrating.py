@@ -1,7 +1,7 @@
 """Recalibration after the last round: the request to hospitals, their fits on their own rows, and the merged result.
 
-Recalibration changes a model's margins (its outputs before the sigmoid). Rank-based metrics such as the AUROC use the
-margins before recalibration, because rounding could create ties.
+Rank-based metrics such as the AUROC use a model's margins (outputs before the sigmoid) before recalibration, because
+rounding could create ties.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ class ServedModel:
     hospitals: Ids
     """The ids of the hospitals, ``[h]``."""
     rows: PartRows
-    """The rows of the hospitals, one hospital after the other."""
     outputs: NDArray[Any]
     """The model's outputs for the ``n`` rows, ``[n]`` or ``[n, C]`` for ``C`` classes."""
     ranked: NDArray[Any]
@@ -39,7 +38,7 @@ class ServedModel:
 
     @property
     def scores_rows(self) -> bool:
-        """Whether the model has one output per row. For a label with two classes, it is the score of the event."""
+        """Whether the model has one output per row."""
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:
@@ -67,7 +66,6 @@ class ServedModel:
     def _enter_groups(
         self, asked: Measurement, groups: subgroups.Grouping, seed: int, scored: Rows, result: Measured
     ) -> None:
-        """Add the metrics of groups of patients to ``result``. For the main model, also add the gaps between groups."""
         federation = self.rows.federation
         trained = self.hospitals[~self.untrained].tolist()
         of_groups = subgroups.measure(groups, federation, trained, asked.part, scored.outputs, scored.y)

@@ -27,13 +27,12 @@ class Stopping:
     """The validation losses of a run so far, and the rule of early stopping."""
 
     section: StopSection
-    """The configured rule that ends the run."""
     before: Mapping[str, float] = field(default_factory=dict)
-    """The validation loss of each evaluated model before training, by name of the model."""
+    """The validation loss of each evaluated model before training, by name."""
     model: str | None = None
     """The name of the model whose validation loss is checked; None before the first check."""
     rounds: tuple[int, ...] = ()
-    """The rounds after which the validation loss was checked, in order."""
+    """The rounds after which the validation loss was checked."""
     losses: tuple[float, ...] = ()
     """The validation loss of the checked model after each of ``rounds``."""
 
@@ -79,12 +78,11 @@ class Stopped:
     """The validation loss of the checked model before training; NaN if not measured."""
     model: str
     early: bool
-    """Whether the run ended because the validation loss no longer fell. If not, all rounds were run, or the strategy
-    had finished by itself."""
+    """Whether the run ended because the validation loss no longer fell."""
     last: int
     """The last round that was run."""
     served: int
-    """The number of the round whose models became the models of the run."""
+    """The round whose models became the models of the run."""
     loss: float
     """The validation loss of the run's models."""
 

@@ -32,10 +32,10 @@ UNKNOWN = "unknown"
 """The name of the group of patients whose attribute is unknown."""
 
 MOST_GROUPS = 100
-"""The largest allowed number of groups of an attribute, including the group of unknown values."""
+"""The largest allowed number of groups of an attribute."""
 
 EVERYWHERE = ""
-"""The value in the hospital column of a table that stands for all hospitals together."""
+"""The value in a table's hospital column that stands for all hospitals together."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,7 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
     over all hospitals, ``[G, columns]``.
 
     ``parts`` has one result per actor, and ``order`` sorts the concatenated hospitals of all actors by id. Over all
-    hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined, because they cannot
-    be computed from hospitals' metrics.
+    hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)
@@ -177,8 +176,8 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
 def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Floats, task: TaskKind) -> dict[str, float]:
     """Return metrics of the gaps between the groups ``levels [G]`` of an attribute; NaN where undefined.
 
-    ``figures [N, G, columns]`` are the metrics of groups at each hospital and ``together [G, columns]`` those over all
-    hospitals, as :func:`merged` returns them. Patients whose attribute is unknown are excluded from all gaps.
+    ``figures [N, G, columns]`` and ``together [G, columns]`` are the two results of :func:`merged`. Patients whose
+    attribute is unknown are excluded from all gaps.
 
     - ``<attribute>_gap``: the largest minus the smallest main metric (such as the AUROC) of the groups, computed over
       all hospitals. ``<attribute>_<figure>_gap`` is the same difference for accuracy and recall. Undefined for fewer

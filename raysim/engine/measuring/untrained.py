@@ -79,7 +79,6 @@ def padded(figures: Floats, trained: Mask, task: TaskKind) -> Floats:
 
 
 def _counts(task: TaskKind) -> Mask:
-    """Return a mask ``[len(task.figures)]`` of the metrics that are numbers of rows."""
     return np.isin(task.figures, ("n", *task.counts))
 
 

@@ -16,9 +16,7 @@ from raysim.strategies.base import Call, Program, Reply
 
 @dataclass(frozen=True)
 class Bounding(HospitalStep):
-    """The hospital's side of clipping for client programs: clip each array to the norm that the program declares for
-    it.
-    """
+    """The hospital's side of clipping for client programs."""
 
     unit: str | None
     """The privacy unit (row or patient) whose contributions are clipped; None means the unit that the program
@@ -30,7 +28,7 @@ class Bounding(HospitalStep):
 
 @dataclass(frozen=True)
 class Bounds(Step):
-    """The server's side of clipping for client programs: it makes hospitals clip all arrays with a declared norm.
+    """The server's side of clipping for client programs.
 
     ``unit`` replaces the privacy unit (row or patient) that the program declares, unless it is None.
     """

@@ -39,7 +39,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
     """Return the parameters of ``job`` that determine the privacy of its releases on a federation. Raises
     ``ConfigError`` if the guarantee protects patients, but the data do not say which rows belong to which patient.
 
-    ``sizes [N]`` are the hospitals' noisy numbers of patients or rows; None means that they are exact or not yet known.
+    ``sizes [N]`` are the hospitals' noisy numbers of patients or rows, if known.
     """
     rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
     unit = None if job.privacy is None else job.privacy.unit
@@ -68,7 +68,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
 def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
     """Return the privacy guarantee of ``job`` on a federation; None if the job has no section ``privacy``.
 
-    ``sizes [N]`` are the hospitals' noisy numbers of patients or rows; None means that they are exact or not yet known.
+    ``sizes [N]`` are the hospitals' noisy numbers of patients or rows, if known.
     """
     known = job.guarantee
     if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
@@ -103,9 +103,8 @@ def releases_of_updates(
     """Return the noisy releases of updates in ``rounds`` rounds as an ``adversary`` observes them; None if the
     adversary observes exact sums.
 
-    ``multiplier`` is the noise multiplier, and ``rounds`` the largest number of rounds in which any hospital took part.
-    The function does not apply to mode ``local`` if patients or rows are protected, because the noise then differs
-    between hospitals.
+    ``rounds`` is the largest number of rounds in which any hospital took part. The function does not apply to mode
+    ``local`` if patients or rows are protected.
     """
     if section.unit == "hospital" and section.effective_mode == "local":
         # A hospital's message may change to any other clipped message: the sensitivity is twice the clip.
@@ -135,7 +134,7 @@ class OtherReleases:
 
     @staticmethod
     def of(events: Sequence[Event]) -> OtherReleases:
-        """Split noisy releases into those with Laplace noise and those with normal noise."""
+        """Return ``events``, split by the kind of noise."""
         laplace = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
         return OtherReleases(laplace, tuple(event for event in events if isinstance(event, Gaussian)))
 
@@ -307,7 +306,5 @@ def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
 
 
 def largest_clip(terms: Terms, multiplier: float) -> float:
-    """Return the largest clipping bound with which noisy sums fit into the integers that store them. ``multiplier`` is
-    the standard deviation of the noise divided by the clipping bound.
-    """
+    """Return the largest clipping bound with which noisy sums fit into the integers that store them."""
     return largest_entry(1.0) * terms.rate / 16.0 / max(1.0, multiplier)

@@ -1,6 +1,6 @@
 """A guarantee for hospitals: updates are clipped and have fixed weights, and noise is added to their sums.
 
-Either the server or the hospitals add the noise. The server adds it even in rounds in which no hospital takes part.
+Either the server or the hospitals add the noise.
 """
 
 from __future__ import annotations
@@ -146,7 +146,6 @@ class HospitalNoise(Guard):
 
     @property
     def _shares(self) -> Floats:
-        """Return, for each sum of the round, the largest weight of any hospital's update."""
         if self._weights is None:
             raise RuntimeError("the weights of the round have not been set")
         return self._weights.shares

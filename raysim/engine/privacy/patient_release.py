@@ -41,8 +41,7 @@ class PatientRelease:
     steps: tuple[int, ...]
     """The number of training steps of each hospital in a local update, ``[N]``; 1 in mode ``pooled``."""
     noise: Origin
-    """Where the random numbers of the noise come from: a stream of the seed (``seeded``) or the operating system
-    (``system``)."""
+    """The source of random numbers for the noise: the seed (``seeded``) or the operating system (``system``)."""
 
 
 def pooled_gradient(
@@ -74,7 +73,7 @@ def with_private_steps(
     task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Task:
     """Return the task with privacy noise in each training step (DP-SGD). It trains only on the rows of
-    ``contribution``, which limits the number of rows per patient.
+    ``contribution``.
     """
     rate, patient = float(release.rate[hospital]), None if contribution.single else contribution.patient
     count = release.steps[hospital]

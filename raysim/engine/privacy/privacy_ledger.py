@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
 
 def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guarantee | None) -> Statement | None:
-    """Return the statement on the privacy cost of a finished ``job``, whose messages are in ``ledger``; None without a
-    guarantee.
-    """
+    """Return the privacy cost of a finished ``job``, whose messages are in ``ledger``; None without a guarantee."""
     if guarantee is None:
         return None
     section, terms = guarantee.section, guarantee.terms
@@ -114,10 +112,8 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
 
 
 def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
-    """Return an upper bound of epsilon, against an adversary outside the federation, for a patient who is at two
-    hospitals.
-
-    The bound covers ``rounds`` rounds of mode ``pooled`` and the noisy statistics in ``others``.
+    """Return an upper bound of epsilon in mode ``pooled``, against an adversary outside the federation, for a patient
+    who is at two hospitals.
     """
     if not rounds:
         return 0.0

@@ -39,8 +39,7 @@ class Release(HospitalStep):
     """The number by which ``own_noise`` is divided at each hospital, so that it adds only a share, ``[N]``. None means
     that each hospital adds the full noise."""
     noise: Origin = "seeded"
-    """Where the random numbers of the noise come from: a stream of the seed (``seeded``) or the operating system
-    (``system``)."""
+    """The source of random numbers for the noise: the seed (``seeded``) or the operating system (``system``)."""
     bit: bool = False
     """Whether each hospital also sends one bit that says whether its update was within the clipping bound. The bits are
     added in a separate last sum."""
@@ -114,9 +113,8 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     ``everyone`` is the local problem of a round in which all hospitals take part. ``sizes [N]`` are the hospitals'
     numbers of training rows. The members of a sum are the hospitals whose updates belong to it.
 
-    Uniform weights are ``1 / (rate * number of members)``. Capped weights are ``min(rows / cap, 1) / (rate * total)``.
-    Here ``rows`` is the hospital's number of training rows, ``cap`` is the configured cap, and ``total`` is the sum of
-    ``min(rows / cap, 1)`` over the members.
+    Uniform weights are ``1 / (rate * number of members)``. Capped weights are ``min(size / cap, 1) / (rate * total)``,
+    where ``cap`` is configured and ``total`` is the sum of ``min(size / cap, 1)`` over the members.
     """
     sent = everyone.sent
     if sent is None:
