@@ -1,4 +1,4 @@
-"""The gaps between groups of patients within hospitals. The server computes them from hospitals' sums."""
+"""Gaps between groups of patients within hospitals, computed at the server from hospitals' sums."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Metrics by group of patients (sex, ethnicity, age), within and across hospitals, and the gaps between groups.
 
-Predictions stay at the hospital. An actor returns the metrics of each group of patients at each of its hospitals. For
-each group it also returns one histogram of scores over all its hospitals. From these histograms the server computes the
-group's AUROC over all hospitals.
+Predictions stay at the hospital. The server computes a group's AUROC over all hospitals from histograms of scores, one
+from each process.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Grouping:
 
 @dataclass(eq=False)
 class GroupFigures:
-    """For one attribute of patients: the metrics of each group at each of an actor's hospitals, and a histogram of
+    """For one attribute of patients: the metrics of each group at each of a process's hospitals, and a histogram of
     scores for each group.
     """
 
@@ -147,8 +146,8 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
     """Return two arrays: the metrics of an attribute's groups at each hospital, ``[N, G, columns]``, and their metrics
     over all hospitals, ``[G, columns]``.
 
-    ``parts`` has one result per actor, and ``order`` sorts the concatenated hospitals of all actors by id. Over all
-    hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined.
+    ``parts`` has one result per process, and ``order`` sorts the concatenated hospitals of all processes by id. Over
+    all hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)

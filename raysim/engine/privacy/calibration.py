@@ -149,9 +149,7 @@ class OtherReleases:
 
 
 def planned(section: PrivacySection, terms: Terms) -> list[Event]:
-    """Return the planned noisy releases other than updates. Metrics are released at each evaluation, everything else
-    once.
-    """
+    """Return the planned noisy releases other than updates."""
     return [
         replace(statistic.mechanism(section.noise).event, count=terms.evaluations if kind == MEASURED else 1)
         for kind, statistic in section.noisy.items()

@@ -25,7 +25,7 @@ class Contributions:
         self, federation: Federation, hospital: int, unit: RowUnit, most: int, seed: int, part: str = "train"
     ) -> Contribution:
         """Return the rows of a hospital's ``part`` that are used: at most ``most`` of each patient, sampled with
-        ``seed``. If ``unit`` is ``example``, each row counts as its own patient.
+        ``seed``.
         """
         key = (str(federation.folder), hospital, unit, most, seed, part)
         if key not in self._chosen:

@@ -25,13 +25,12 @@ STEPS = 3.0
 """The smallest allowed standard deviation of a hospital's share of the noise, as a multiple of the grid's step."""
 
 DEVIATIONS = 12.0
-"""The number of standard deviations of the noise that the compressor's grid must cover on each side. Only one value in
-10^32 is farther from 0."""
+"""The number of standard deviations of the noise that the compressor's grid must cover on each side."""
 
 
 def check_grid(compression: CompressionSection, section: PrivacySection, terms: Terms) -> None:
-    """Raise ``ConfigError`` if the grid of ``compression`` is too coarse or too narrow for the noise multiplier in
-    ``section``, which must have been computed.
+    """Raise ``ConfigError`` if the grid of ``compression`` does not suit the guarantee in ``section``, whose noise
+    multiplier must have been computed.
     """
     multiplier = section.noise_multiplier or 0.0
     if not multiplier:

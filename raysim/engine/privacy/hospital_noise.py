@@ -97,8 +97,8 @@ class HospitalNoise(Guard):
 
     @property
     def _bit_noise(self) -> float:
-        """Return the standard deviation of the noise on the sum of hospitals' bits; 0 if no bits are sent. A bit says
-        whether an update is within the clipping bound.
+        """Return the standard deviation of the noise on the number of updates within the clipping bound; 0 if hospitals
+        send no bits.
         """
         adaptive = self._section.adaptive
         if adaptive is None or not self._section.sends_bits or not self._section.noise_multiplier:
@@ -107,8 +107,8 @@ class HospitalNoise(Guard):
 
     @property
     def _multiplier(self) -> float:
-        """Return the noise multiplier of updates. It is larger if the bits that adapt the clipping bound use part of
-        the privacy budget.
+        """Return the noise multiplier of updates. It is larger than the configured one if noisy bits adapt the clipping
+        bound.
         """
         multiplier, bits = self._section.noise_multiplier or 0.0, self._bit_noise
         return update_multiplier(multiplier, bits) if bits else multiplier

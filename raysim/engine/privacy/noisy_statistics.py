@@ -90,7 +90,7 @@ def left_out(section: PrivacySection | None) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class FirstAnswers:
-    """The noisy statistics that hospitals send before the first round. A resumed run uses them again."""
+    """The noisy statistics that hospitals send before the first round."""
 
     sizes: Ids | None = None
     """The number of patients or rows on which each hospital trains, with noise, ``[N]``; None means that exact numbers

@@ -32,8 +32,8 @@ class PatientNoise(Guard):
     """Noise that hospitals add to hide their patients, either in each training step or as shares of the noise on sums
     of gradients.
 
-    Each of the server's models has one sum. A patient is at one hospital, and a hospital contributes to one sum. All
-    sums of a round together therefore cost as much privacy as one sum.
+    A patient is at one hospital, and a hospital contributes to one sum. All sums of a round together therefore cost as
+    much privacy as one sum.
     """
 
     def __init__(
@@ -126,8 +126,7 @@ class PatientNoise(Guard):
     def _proximal_step(
         self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int
     ) -> Floats | None:
-        """Return the steps ``[G, P]`` that proximal terms cause in the models. They are averages over hospitals, with
-        the numbers of patients as weights.
+        """Return the steps ``[G, P]`` that proximal terms cause in the models.
 
         None if all proximal terms are towards the model from which training starts.
         """
