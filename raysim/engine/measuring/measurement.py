@@ -106,7 +106,7 @@ class Measured:
     histograms: dict[str, Any] = field(default_factory=dict)
     """The histogram of scores over all rows of the process's hospitals."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """Each hospital's sums over pairs of an event and a non-event, from which its AUROC is computed, ``[h]``."""
+    """Each hospital's sums over pairs of an event and a non-event, ``[h]``."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """Each hospital's random sums, from which the covariance between this model's AUROC and other models' AUROCs is
     estimated, ``[h, SUMS]``."""

@@ -1,4 +1,4 @@
-"""Early stopping: checks of the loss on validation rows, and the rule by which they end a run.
+"""Early stopping: when the loss on validation rows ends a run.
 
 After each round, the loss of the main model is computed on the validation rows of all hospitals; every row has the same
 weight. It is the loss that training minimises, without penalties and without the strategy's own terms. The round with

@@ -128,11 +128,8 @@ def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others
 
 
 def guaranteed(job: Job, federation: Federation) -> Statement | None:
-    """Return the privacy cost of ``job`` for the releases that every run makes, if all hospitals take part in all
-    rounds.
-
-    These releases are updates, sizes, scaling statistics, metrics of models, and each kind of message with a planned
-    epsilon.
+    """Return the privacy cost of ``job`` if all hospitals take part in all rounds and send only what every run sends:
+    updates, sizes, scaling statistics, metrics, and messages with a planned epsilon.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
     noisy = () if job.privacy is None else job.privacy.noisy
