@@ -23,9 +23,8 @@ class Terms:
     batch: int = 0
     """The batch size in patients or rows; 0 means that each training step uses all of them."""
     epochs: int = 1
-    """The number of epochs of a local update."""
     secure: bool = False
-    """Whether secure aggregation is used, so that the server receives only sums over hospitals."""
+    """Whether secure aggregation is used."""
     left: int = 0
     """The smallest number of hospitals whose shares of the noise remain in a sum over all hospitals after dropouts."""
     fewest: int = 0
@@ -59,6 +58,6 @@ class Guarantee:
     section: PrivacySection
     """The privacy section of the configuration, with epsilon and the noise multiplier filled in."""
     terms: Terms
-    """The parameters of the job, such as the number of rounds, from which the guarantee was computed."""
+    """The parameters of the job from which the guarantee was computed."""
     parts: tuple[Any, ...]
     """The parts of the job on which the noise depends. A job with equal parts uses the guarantee again."""
