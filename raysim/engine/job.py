@@ -182,7 +182,8 @@ class Outcome(Gathered):
     private: Mask | None = None
     """A mask of the parameters that never left a hospital, ``[P]``; None without such parameters."""
     mixture: Floats | None = None
-    """The weights ``[N, M]`` of the ``M`` server models in each hospital's model; None without a mixture."""
+    """The weights ``[N, M]`` of the ``M`` server models in each hospital's model; None without a mixture. A hospital
+    uses the mixture until it has its own model."""
     division: Division | None = None
     """The rule that divides rows into groups with models of their own; None if rows are not divided."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
