@@ -46,11 +46,8 @@ class SecureSums(Step):
     def __init__(
         self, section: SecureSection, seed: int, name: str, size: int, privacy: PrivacySection | None = None
     ) -> None:
-        """Set up the secure sums of a job.
-
-        If ``privacy`` is given, each hospital may add a share of the privacy noise to its message. A sum is then opened
-        only if it contains enough of these shares. If the clipping bound is adaptive, each hospital also sends a number
-        for one sum over all hospitals.
+        """If ``privacy`` is given, hospitals may add shares of the privacy noise to their messages. A sum is then
+        opened only if it contains enough of these shares.
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
         self._noisy = privacy is not None and privacy.effective_mode in ("pooled", "distributed")
@@ -64,8 +61,8 @@ class SecureSums(Step):
         self._weighed: tuple[LocalProblem, Floats] | None = None
 
     def call_step(self, round: int, call: Call, number: int, name: str) -> Masking | None:
-        """Return how hospitals mask what they send for a client program's ``call``. The program's sums are concatenated
-        into one vector, which secure aggregation adds up. Return None for pooled rows, whose sums are not hidden.
+        """Return how hospitals mask what they send for a client program's ``call``. Return None for pooled rows, whose
+        sums are not hidden.
         """
         self._masking, section = None, self._section
         if POOLED in call.ids:
@@ -241,7 +238,7 @@ class SecureSums(Step):
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
         """Return the bytes of a secure sum of ``scalars`` numbers before the first round: what each hospital sends, and
-        what the server sends in total. ``hospitals`` is the number of hospitals.
+        what the server sends in total.
         """
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
@@ -256,9 +253,7 @@ class SecureSums(Step):
         return self._tried, self._given_up
 
     def resume(self, memory: Sequence[int] | None) -> None:
-        """Continue from ``memory``, the two counts in a checkpoint. Raises ``ValueError`` unless there are exactly two
-        valid counts.
-        """
+        """Continue from ``memory``, the two counts in a checkpoint. Raises ``ValueError`` if they are impossible."""
         if memory is None or len(memory) != 2:
             raise ValueError("it does not count its secure sums")
         self._tried = whole_number(memory[0], "number of secure sums", 2**53)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Step:
     """The server's side of a step between hospitals and the strategy, such as clipping, compression or secure
-    aggregation. By default each method leaves its input unchanged; subclasses override some methods.
+    aggregation. By default each method leaves its input unchanged.
     """
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:

@@ -140,9 +140,8 @@ class JobRun:
         server.cohorts.append(senders)
 
     def _next(self, calls: Calls, answer: Answer) -> Call | TrainLocally | None:
-        """Return the strategy's next request to hospitals in this round, given the ``answer`` to its last request.
-
-        Return None if the strategy has ended the round by returning its new state.
+        """Return the strategy's next request to hospitals in this round; None once the strategy has returned its new
+        state.
         """
         try:
             call: Call | TrainLocally = calls.send(answer)
@@ -154,8 +153,6 @@ class JobRun:
     def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
         """Count the messages of the hospitals in ``cohort`` as traffic, including those of hospitals whose updates were
         not used.
-
-        ``sent`` is the cohort with the local problem that hospitals received.
         """
         traffic = self._server.traffic
         traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
@@ -167,7 +164,7 @@ class JobRun:
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
         """If the strategy trains on pooled rows, record that every hospital sent its rows to the server before
-        training. After round 1, nothing is recorded.
+        training.
         """
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:
@@ -198,9 +195,7 @@ class JobRun:
         return update
 
     def _set_up(self) -> None:
-        """Before the first round, set up the client selection and the strategy, and measure losses. Selection and
-        strategy may request statistics from hospitals.
-        """
+        """Before the first round, set up the client selection and the strategy, and measure losses."""
         server, job = self._server, self._job
         if server.strategy.uses_selection():
             server.view = replace(server.view, memory=job.selection.setup(server.view))
@@ -251,9 +246,6 @@ class JobRun:
         return losses, Bytes(int(down.sum()), int(up.sum()))
 
     def _ends(self) -> bool:
-        """Return whether the run ends: all rounds were run, early stopping applies, or the strategy declares that it is
-        done.
-        """
         server = self._server
         return self._stops() or server.view.round >= self._job.rounds or server.strategy.done(server.view, server.state)
 

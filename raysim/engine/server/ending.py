@@ -27,7 +27,7 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Ending:
-    """The steps after the last round of a run. ``server`` is the server of the run, which started at time ``began``.
+    """The steps after the last round of a run, which started at time ``began``.
 
     ``stopping`` has the validation losses of early stopping; None without early stopping. ``best`` is the state after
     the round with the smallest validation loss.
@@ -95,10 +95,8 @@ class Ending:
             server.traffic.trained(server.everyone, problem, server.state)
 
     def _recalibrate(self, how: Recalibration, serve: Mapping[str, Ids], measured: Sequence[Measured]) -> Recalibrated:
-        """Let hospitals recalibrate the main model, and add the measurements of the recalibrated model to ``measured``.
-
-        The exchanged bytes are counted in the last round or, in a run without rounds, with those before the first
-        round.
+        """Let hospitals recalibrate the main model, and add the measurements of the recalibrated model to
+        ``measured``.
         """
         server, (model, rows), prior = self._server, headline(serve), None
         if how.method == "eb":
@@ -166,9 +164,6 @@ class Ending:
         return np.bincount(np.concatenate([NOBODY, *ids]), minlength=len(self._server.everyone))
 
     def _one_class(self, serve: Mapping[str, Ids]) -> dict[str, Mask]:
-        """Return, for each model, a mask of the hospitals whose own model was trained on rows of one class only. Empty
-        under a privacy guarantee.
-        """
         if self._job.privacy is not None:
             return {}
         one, private = trained_on_one_class(self._server.federation), self._server.private

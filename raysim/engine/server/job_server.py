@@ -133,10 +133,7 @@ class JobServer:
         arguments = (self.strategy, job.system, view, work.seed, exchanged, self.measure, clock)
         self.scheduler, self.view = scheduler(*arguments)
         self.rounds: list[Round] = []
-        """The rounds run so far. The models of the last round may not be evaluated yet."""
         self.cohorts: list[Ids | None] = []
-        """For each round, the ids of the hospitals that were called for an update or a client program; None for a round
-        without such calls."""
 
     def register(self) -> None:
         """Record in the traffic ledger what hospitals report before the run: sizes, sums for preprocessing, and class
@@ -150,9 +147,7 @@ class JobServer:
             self._register_sum(LabelCounts.name, len(self.federation.classes), self.first.labels is not None)
 
     def _register_sum(self, kind: str, scalars: int, noisy: bool) -> None:
-        """Record that every hospital has sent ``scalars`` numbers for a sum. A ``noisy`` sum is a secure sum if secure
-        aggregation is configured.
-        """
+        """Record that every hospital has sent ``scalars`` numbers for a sum."""
         secure = self.pipeline.secure if noisy else None
         if secure is None:
             self.traffic.ledger.add(0, kind, self.everyone, scalars)

@@ -130,6 +130,6 @@ class RemoteState:
     attacks: Any = None
 
     def fetched(self, hospitals: RemoteHospitals) -> RunState:
-        """Return the complete state, including what hospitals store, which is fetched from their processes."""
+        """Return the state with what hospitals store, fetched from their processes."""
         fields = vars(self) | {"best": None if self.best is None else self.best.fetched(hospitals)}
         return RunState(states=hospitals.states(fields.pop("remembered")), **fields)

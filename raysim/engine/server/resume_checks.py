@@ -1,8 +1,7 @@
 """Checks that a checkpoint fits the run: a changed checkpoint is rejected before any training.
 
-Shapes, counts and finite numbers are checked. Two parts of a checkpoint are also checked for removed entries, which
-would cause no error later. These parts are the vectors that hospitals store for error feedback under compression, and
-the traffic ledger from which the privacy cost is computed.
+Shapes, counts and finite numbers are checked. The vectors that hospitals store for error feedback and the traffic
+ledger are also checked for removed entries, which would cause no error later.
 """
 
 from __future__ import annotations
@@ -69,8 +68,8 @@ def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
 
 
 def _setup_again(server: JobServer) -> Ledger:
-    """Compute again which messages the traffic ledger must contain before the first round. Hospitals answer the same
-    requests once more; the bytes are not counted.
+    """Compute again which messages the traffic ledger must contain before the first round; their bytes are not
+    counted.
     """
 
     def call(call: Call) -> Answers:

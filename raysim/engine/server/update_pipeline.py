@@ -78,7 +78,6 @@ class UpdatePipeline:
         self._guard: Guard | None = None
         self._compressed: CompressedUpdates | None = None
         self.secure: SecureSums | None = None
-        """The server's side of secure aggregation; None means that it is not used."""
         bounding: NormBound | None = None
         median: SecureGeometricMedian | None = None
         noise: ProgramNoise | None = None
@@ -153,8 +152,8 @@ class UpdatePipeline:
     def setup(self, strategy: Strategy, view: FederationView, measure: Caller) -> State:
         """Return the strategy's state before the first round.
 
-        Byzantine hospitals may send false descriptions of their data to enter a cluster. They then first find out the
-        clusters of honest hospitals. Their requests use ``measure``, which counts no traffic.
+        Byzantine hospitals may send false descriptions of their data to enter a cluster. The set-up then first runs
+        once without lies; its requests use ``measure``, which counts no traffic.
         """
         if self._byzantine is not None and self._byzantine.lies:
             self._entered = self._target(strategy.setup(replace(view, call=measure)), view.trainable)
@@ -173,9 +172,7 @@ class UpdatePipeline:
         return self._byzantine.lying(answers, self._entered)
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort, whose local problem steps may change, for instance its weights under a privacy guarantee.
-        The strategy receives the update for the changed problem.
-        """
+        """Return the cohort, whose local problem steps may change; see :meth:`Step.posed`."""
         for step in self._back:
             cohort = step.posed(view, cohort)
         return cohort
@@ -251,8 +248,8 @@ class UpdatePipeline:
 
     @property
     def canary_components(self) -> Floats | None:
-        """Return what the server observed of each canary of a privacy audit in each round: the component of the update
-        along the canary, ``[rounds, M]``. None without canaries.
+        """Return the component of each round's update along each canary of a privacy audit, ``[rounds, M]``; None
+        without canaries.
         """
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
@@ -262,18 +259,14 @@ class UpdatePipeline:
 
     @property
     def guaranteed(self) -> Any:
-        """Return the state of the privacy guarantee that is carried from round to round and stored in checkpoints; None
-        without such a state.
-        """
+        """Return the state of the privacy guarantee for checkpoints; None without such a state."""
         of_guard = None if self._guard is None else self._guard.memory
         first = {name: value for name, value in self._first.memory.items() if value is not None}
         return {"guard": of_guard, "first": first} if of_guard is not None or first else None
 
     @property
     def memory(self) -> dict[str, Any] | None:
-        """Return the state of attacks, robust rules and secure sums that is carried from round to round and stored in
-        checkpoints; None without such a state.
-        """
+        """Return the state of attacks, robust rules and secure sums for checkpoints; None without such a state."""
         if self._byzantine is None and self.secure is None:
             return None
         return {
@@ -297,8 +290,8 @@ class UpdatePipeline:
             self.secure.resume(memory["secure"])
 
     def _target(self, honest: State, trainable: Ids) -> Ids:
-        """Return the honest hospitals of the cluster that lying hospitals try to enter. It is the cluster with the most
-        honest hospitals.
+        """Return the honest hospitals of the cluster that lying hospitals try to enter: the one with the most honest
+        hospitals.
         """
         if honest.cluster is None:
             raise ConfigError(
