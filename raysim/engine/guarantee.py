@@ -11,7 +11,7 @@ from raysim.config.sections.privacy import PrivacySection
 
 @dataclass(frozen=True)
 class Terms:
-    """The parameters that determine the privacy of a job's releases, such as sampling rates and numbers of patients."""
+    """The parameters that determine the privacy of a job, such as sampling rates and numbers of patients."""
 
     rounds: int
     rate: float
@@ -37,7 +37,7 @@ class Terms:
 
     @property
     def units(self) -> int:
-        """Return the number of privacy units in the federation: its patients, training rows or hospitals."""
+        """Return the number of patients, training rows or hospitals, whichever the guarantee protects."""
         return sum(self.patients) if self.patients else self.hospitals
 
     @property
@@ -60,4 +60,4 @@ class Guarantee:
     terms: Terms
     """The parameters of the job from which the guarantee was computed."""
     parts: tuple[Any, ...]
-    """The parts of the job on which the noise depends. A job with equal parts uses the guarantee again."""
+    """The parts of the job on which the noise depends; jobs with equal parts share a guarantee."""

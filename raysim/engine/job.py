@@ -46,7 +46,7 @@ class EarlierPlays:
     starts: int = 0
     """How often the run was started or resumed before."""
     rounds: int = 0
-    """An upper bound on the number of rounds that were run again, added up over all earlier starts."""
+    """An upper bound on the number of rounds that were run again in all earlier starts."""
 
     def stopped(self, since: int, reached: int) -> EarlierPlays:
         """Return this record with one more start, which continued after round ``since`` and ran no round beyond
@@ -91,7 +91,6 @@ class Job:
     tests_groups: bool = False
     """Whether differences in metrics between groups of patients are tested."""
     last: LastSteps = field(default_factory=LastSteps)
-    """What hospitals do after the last round: fine-tuning and recalibration."""
     earlier: EarlierPlays = EarlierPlays()
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:

@@ -1,4 +1,4 @@
-"""Evaluation of models at the hospitals of one process: outputs for their rows, and figures and losses."""
+"""Evaluation of models at the hospitals of one process: model outputs, metrics and losses."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class Evaluating:
                 result.predictions[name] = predictions
 
     def _predictions(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates, lost: Mask) -> NDArray[Any]:
-        """Return the model outputs for all rows of this process's hospitals, concatenated by hospital. Outputs are NaN
-        at the hospitals marked in ``lost [h]``, whose model is untrained.
+        """Return the model outputs for all rows of this process's hospitals, concatenated by hospital. ``lost [h]``
+        marks hospitals whose model is untrained; their outputs are NaN.
         """
         federation, model = self._federation(plan.work.federation, False), self.model(plan.work)
         return np.concatenate(
@@ -103,7 +103,6 @@ class Evaluating:
         )
 
     def _held_back(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates) -> Rows:
-        """Return the model outputs and labels of the validation rows of this process's hospitals."""
         rows = self._part_rows(plan.work.federation, VALIDATION)
         return Rows(self._scores_of_all(plan, VALIDATION, rows_of, states), rows.y, rows.offsets)
 
@@ -189,7 +188,7 @@ class Evaluating:
         states: HospitalStates,
     ) -> NDArray[Any]:
         """Return the model outputs for a hospital's rows of ``part``. ``served`` is the index of the model that the
-        hospital uses, or an array with one index for each group of rows.
+        hospital uses, or one index for each group of rows.
         """
         rows, each = federation.rows(hospital, part), np.atleast_1d(served)
         scores = model.logits(parameters(plan, int(each[0]), hospital, states), federation.X[rows])
@@ -228,8 +227,7 @@ def untrained(
     ``rows_of [N]`` has the model that each hospital uses: an index of the server's models, ``OWN`` for the model that
     the hospital stores, or ``MIXTURE`` for its mixture of the server's models. With shape ``[N, G]``, it has one model
     for each of ``G`` groups of rows. A hospital then counts as untrained if the model of any group with rows is
-    untrained. ``has_rows(hospital, group)`` says whether the group has rows, and ``initial()`` returns the initial
-    parameters ``[P]`` of all models.
+    untrained. ``initial()`` returns the initial parameters ``[P]`` of all models.
     """
     served = rows_of[hospitals]
     fresh = np.zeros(len(plan.models), dtype=np.bool_)

@@ -29,8 +29,7 @@ from raysim.strategies.base import POOLED, Ids
 from raysim.training.base import Model
 
 CHUNK_BYTES = 30 * 2**20
-"""The largest size in bytes of the models that one call of a training kernel trains on a CPU, unless one model is
-larger."""
+"""The largest size in bytes of the models that one call of a training kernel trains on a CPU."""
 
 
 Open = Callable[[str, bool], Federation]
@@ -66,9 +65,8 @@ class HospitalGroup:
     def round(self, plan: RoundPlan, states: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
         """Evaluate the server's models, then let the sampled hospitals train from them.
 
-        Return this process's part of the round's result, and what the hospitals store until the next round. The latter
-        is empty if the round does not change what they store. Raises :class:`TrainingDiverged` or
-        :class:`HospitalFailed`.
+        Return this process's part of the round's result, and what hospitals store until the next round, which is empty
+        if the round does not change it. Raises :class:`TrainingDiverged` or :class:`HospitalFailed`.
         """
         began = time.perf_counter()
         states = states or {}

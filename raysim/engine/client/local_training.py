@@ -97,8 +97,8 @@ class CohortTraining:
         return self._states
 
     def _send_again(self, first: int) -> None:
-        """Send again, without training, the updates that hospitals have stored. Skip the round's steps before number
-        ``first``.
+        """Send again, without training, the updates that hospitals have stored. Apply only the steps from number
+        ``first`` on.
         """
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
@@ -113,7 +113,6 @@ class CohortTraining:
             self._sending.send(leaving, self._plan.steps[first:])
 
     def _run(self, phase: LocalProblem, j: int, task: Task) -> None:
-        """Run the client program that replaces training in local update ``j``."""
         if self._plan.call is None or phase.upload is None:
             raise ValueError("the plan has no program")
         here = ProgramRun(self._plan, self._plan.call, self._open, lambda: self._model, self._made)
@@ -146,7 +145,6 @@ class CohortTraining:
         return float(weighted_losses(self._model, self._plan.work.class_weights, outputs, task.y).mean())
 
     def _private(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> Sequence[Task]:
-        """Return ``tasks``, with noise in each training step if the privacy guarantee requires it."""
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is None or release.pooled:
             return tasks
@@ -195,7 +193,6 @@ class CohortTraining:
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters) -> None:
-        """Send the message of local update ``j`` and store what its hospital keeps."""
         private, upload, release = self._plan.private, phase.upload, self._release
         delta, rate = np.subtract(theta, task.start, dtype=np.float64), task.learning_rate
         if private is not None:

@@ -158,9 +158,6 @@ class HospitalContext:
         return self._made(self._federation.X[rows], self._federation.y[rows], rows)
 
     def _made(self, X: NDArray[Any], y: NDArray[Any], rows: Any) -> Rows:
-        """Return rows with the features ``X [n, F]`` and labels ``y [n]``. ``rows`` has their indices in the
-        federation.
-        """
         return Rows(
             X=_read_only(X),
             y=_read_only(y),

@@ -102,7 +102,6 @@ def _run_added(
     sums: NDArray[np.int64],
     later: HospitalStates,
 ) -> None:
-    """Run a client program that itself adds up what hospitals send."""
     call, program, precision = here.call, here.call.program, here.plan.models.dtype
     added, memories = _together(here, contexts, "run_added", partial(_added, program, contexts))
     for part in added:

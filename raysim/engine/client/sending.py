@@ -67,9 +67,7 @@ class Sending:
     def leaving(
         self, phase: LocalProblem, upload: Upload, j: int, update: Floats, rate: float, loss: Callable[[], float]
     ) -> Leaving:
-        """Return the message of local update ``j`` before any step changes it. The ``update`` was trained with learning
-        rate ``rate``.
-        """
+        """Return the message of local update ``j`` before any step changes it."""
         summed, groups = upload.weight is not None and upload.what == "delta", self._problem.groups
         return Leaving(
             hospital=int(self._plan.ids[j]),
@@ -109,7 +107,6 @@ class Sending:
             self._add(leaving, sent.sums + k // size, weight, row)
 
     def _send_update(self, leaving: Leaving, theta: Parameters | None) -> None:
-        """Add an update to each sum to which it belongs."""
         upload, vector, j = leaving.upload, leaving.update, leaving.entry
         leaving.check(vector, leaving.limit)
         if leaving.bits is not None:
@@ -134,7 +131,7 @@ class Sending:
 
     def check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
         """Raise :class:`TrainingDiverged` unless all entries of ``vector`` are finite and have magnitudes below
-        ``limit``, which may be infinite. The error names the hospital of local update ``j`` and the learning ``rate``.
+        ``limit``.
         """
         if np.abs(vector).max(initial=0.0) < limit:  # False for NaN, and for infinity whatever the limit
             return

@@ -122,9 +122,7 @@ class Tasks:
         return self._plan.work.optimizer.learning_rate if training.learning_rate is None else training.learning_rate
 
     def optimizer(self, training: LocalTraining) -> Optimizer:
-        """Return the optimiser of a local update: the optimiser of the run, with the changes that the strategy
-        requests.
-        """
+        """Return the optimiser of the run, with the changes that the strategy requests for a local update."""
         usual = self._plan.work.optimizer
         return replace(
             usual,

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 FIRST_OF_CALLS = 2**20
-"""The number of the first sum of client programs in a round, which is larger than the numbers of updates' sums. Sums
-with different numbers have different masks."""
+"""The number of the first sum of client programs in a round, larger than the numbers of all sums of updates. Sums with
+different numbers have different masks."""
 
 
 class SecureSums(Step):
@@ -95,11 +95,11 @@ class SecureSums(Step):
         return secure.unmasked(units.view(np.uint64)) if self._masking.execute else units
 
     def bytes_of_call(self, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int] | None:
-        """Return the bytes of secure aggregation for the last call of a client program. ``entries`` is the number of
-        entries of its sums.
+        """Return the bytes of secure aggregation for the last call of a client program; None if its sums were not
+        hidden.
 
-        The result is a pair: the bytes that each of the hospitals ``ids [h]`` has sent, and the total number of bytes
-        that the server has sent in addition to the call. It is None if the sums were not hidden.
+        The result has the bytes that each of the hospitals ``ids [h]`` has sent, and the total number of bytes that the
+        server has sent in addition to the call. ``entries`` is the number of entries of the sums.
         """
         secure = None if self._masking is None else self._masking.sums[0]
         if secure is None:
@@ -204,8 +204,7 @@ class SecureSums(Step):
         """Return an array ``[H]`` with the bytes of each local update, and the total number of bytes that the server
         sends in addition to models.
 
-        The bytes of a hospital's number of rows are not included: under secure aggregation the masked update contains
-        its weight instead.
+        The bytes of numbers of rows are not included, because the masked updates contain the weights.
         """
         weights = self._weights(problem, len(ids))
         first = 0 if problem.sent is None else problem.sent.sums
@@ -229,9 +228,7 @@ class SecureSums(Step):
         return np.maximum(sent - 4, 0), down
 
     def most_bits(self, hospitals: int) -> int:
-        """Return the largest number of bits that one hospital sends for a secure sum over ``hospitals`` hospitals. The
-        bits of its number of rows are not included.
-        """
+        """Return the largest number of bits that one hospital sends for a secure sum over ``hospitals`` hospitals."""
         around = graph.degree(self._section.neighbours, hospitals)
         number_bytes = int(traffic.up(1, around)) if self._sends_bits else 0
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)

@@ -45,7 +45,7 @@ class Step:
 
     def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """Process and return the sums of the last call of a client program. ``units [n]`` are the sums as integers in
-        fixed point. Later steps of the pipeline have already processed them.
+        fixed point.
         """
         return units
 

@@ -108,7 +108,7 @@ def check_declared(job: Job, where: str, label: str) -> None:
 
 def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
     """Raise ``ConfigError`` if the settings of ``evaluation`` request metrics that are not defined for the label.
-    ``classes`` is its number of classes, or 0 if it is a real number.
+    ``classes`` is the label's number of classes; 0 for a real number.
     """
     kind = f"the label has {classes} classes" if classes else "the label is a number"
     if classes != 2 and evaluation.clinical not in (None, ClinicalSection()):

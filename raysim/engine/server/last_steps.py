@@ -1,6 +1,6 @@
-"""Steps after the last round of any strategy: fine-tuning of the headline model, and its recalibration.
+"""Steps after the last round of any strategy: fine-tuning and recalibration of the main model.
 
-The headline model is the last of the models that hospitals use under the strategy.
+The main model is the last of the models that hospitals use under the strategy.
 """
 
 from __future__ import annotations

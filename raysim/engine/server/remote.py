@@ -49,9 +49,7 @@ class RemoteHospitals:
         self.remembered = self.dealt(states)
 
     def play(self, plan: RoundPlan) -> list[PartialResult]:
-        """Send the instructions ``plan`` to all hospitals, which evaluate and train. Return one result for each
-        process.
-        """
+        """Let all hospitals evaluate and train as the ``plan`` says. Return one result for each process."""
         partials, memory = self._pool.round(plan, self.remembered)
         if not plan.only_reads and (self.remembered is not None or plan.remembers):
             self.remembered = memory
@@ -95,7 +93,7 @@ class RemoteHospitals:
         return Answers({}, each, ids, np.array([len(ids)]))
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
-        """Fetch the vectors that hospitals have stored, given references to them. None if there are no references."""
+        """Fetch what hospitals have stored; None if ``remembered`` is None."""
         return None if remembered is None else self._pool.recall(remembered)
 
     def models(self) -> dict[int, NDArray[Any]]:

@@ -55,8 +55,6 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
     """Return which hospitals had to send an update in ``round``, as one or two lists of ids. The first list is recorded
     in the checkpoint. The second list, if possible, is computed by repeating the client selection.
-
-    The selection cannot be repeated if the strategy uses its own state for it, or if it depends on hospitals' answers.
     """
     stored = None if since.history is None else since.history.cohorts[round - 1]
     due = [NOBODY if stored is None else stored]
@@ -124,8 +122,7 @@ def check_residuals(states: HospitalStates | None, history: History, *, all_trai
     """Raise ``ValueError`` if a hospital has stored a vector for error feedback but has sent no update. If
     ``all_trained``, also raise it if a hospital has sent updates but has stored no such vector.
 
-    ``all_trained`` says whether every update that was sent has been used; only hospitals whose updates are used really
-    train.
+    ``all_trained`` says whether every update that was sent has been used.
     """
     # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {

@@ -56,8 +56,8 @@ NOBODY_BAD = np.empty(0, dtype=np.int64)
 class UpdatePipeline:
     """The steps between hospitals and the strategy of one ``job``, whose models have ``size`` parameters.
 
-    Parameters marked in ``private [P]`` never leave a hospital. ``guarantee`` is the job's privacy guarantee. ``first``
-    has the noisy statistics that hospitals sent before any round.
+    Parameters marked in ``private [P]`` never leave a hospital. ``first`` has the noisy statistics that hospitals sent
+    before any round.
     """
 
     def __init__(
@@ -164,8 +164,8 @@ class UpdatePipeline:
         return state
 
     def answers(self, answers: Answers) -> Answers:
-        """Return the hospitals' answers to a call before the first round or outside a round's training. The answers of
-        Byzantine hospitals that lie are replaced by false ones.
+        """Return hospitals' answers to a call, in which the answers of Byzantine hospitals that lie are replaced by
+        false ones.
         """
         if self._byzantine is None or self._entered is None:
             return answers
@@ -227,8 +227,8 @@ class UpdatePipeline:
         return update_of(units, partials, problem, ids)
 
     def further(self, sent: ScheduledCohort, update: Update) -> ScheduledCohort | None:
-        """Return the cohort with which hospitals send their updates of this round once more, given the ``update`` that
-        the server received last. None if they do not send them again.
+        """Return the cohort with which hospitals send their updates of this round once more; None if they do not.
+        ``update`` is what the server received last.
         """
         problems = [problem for step in self._back if (problem := step.further(update)) is not None]
         return replace(sent, problem=problems[0]) if problems else None
