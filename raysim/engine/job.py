@@ -70,7 +70,7 @@ class Job:
     selection: Selection
     """How hospitals are sampled for each round, if the strategy uses the configured selection."""
     rounds: int
-    """The largest number of rounds. Early stopping or the strategy may end the run before."""
+    """The largest number of rounds; the run may end before."""
     evaluation: EvaluationSection
     system: SystemSection | None = None
     """How unreliable hospitals are; None means that all are reliable, and that there is no virtual clock."""
@@ -86,7 +86,6 @@ class Job:
     guarantee: Guarantee | None = None
     """The privacy guarantee with its calibrated noise; None if there is none or it has not been computed yet."""
     secure: SecureSection | None = None
-    """The settings of secure aggregation; None means that it is not used."""
     canaries: Canaries | None = None
     tests_groups: bool = False
     """Whether differences in metrics between groups of patients are tested."""

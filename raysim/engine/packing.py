@@ -160,8 +160,6 @@ def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
 
 
 def _all_of(root: type[T]) -> dict[tuple[str, str], type[T]]:
-    """Return ``root`` and all its subclasses by module and name."""
-
     def each(cls: type[T]) -> Iterator[type[T]]:
         yield cls
         for child in cls.__subclasses__():

@@ -29,7 +29,8 @@ from raysim.strategies.base import POOLED, Ids
 from raysim.training.base import Model
 
 CHUNK_BYTES = 30 * 2**20
-"""The largest size in bytes of the models that one call of a training kernel trains on a CPU."""
+"""The largest size in bytes of the models that one call of a training kernel trains on a CPU, unless one model is
+larger."""
 
 
 Open = Callable[[str, bool], Federation]

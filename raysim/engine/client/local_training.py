@@ -158,8 +158,8 @@ class CohortTraining:
     def _trained(
         self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int], optimizer: Optimizer | None = None
     ) -> NDArray[Any]:
-        """Return the trained parameters for ``tasks``, one row each. If gradients are pooled, hospitals do not train,
-        and the start models are returned.
+        """Return the trained parameters for ``tasks``, one row each. In privacy mode ``pooled``, hospitals do not
+        train, and the start models are returned.
         """
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is not None and release.pooled and optimizer is None:
@@ -179,7 +179,6 @@ class CohortTraining:
             raise
 
     def _sized(self, trained: NDArray[Any], tasks: int) -> NDArray[Any]:
-        """Return ``trained``. Raises ``ValueError`` if a user's own model returns a shape other than ``[tasks, P]``."""
         wanted = tasks, self._plan.models.shape[1]
         if trained.shape != wanted:
             raise ValueError(f"the model has trained an array {trained.shape}; return one of the shape {wanted}")
@@ -213,7 +212,9 @@ class CohortTraining:
             self._carry(j, task.moments)
 
     def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
-        """Return what a hospital sends if gradients are pooled: a noisy sum of clipped gradients at the start model."""
+        """Return what a hospital sends in privacy mode ``pooled``: a noisy sum of clipped gradients at the start
+        model.
+        """
         hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
         contribution = self._contribution(release, hospital)
         return pooled_gradient(self._model, task, release, contribution, seed, self._plan.round, hospital)

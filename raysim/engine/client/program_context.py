@@ -31,7 +31,8 @@ MODELS = "models"
 """The name under which a client program receives models of the server."""
 
 MADE_BYTES = 2**30
-"""The largest size in bytes of a process's cache of arrays that client programs have computed from rows."""
+"""The largest size in bytes of a process's cache of arrays that client programs have computed from rows, unless one
+array is larger."""
 
 
 class ProgramRun:

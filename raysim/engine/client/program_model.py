@@ -118,9 +118,6 @@ class HospitalModel:
         return y[rows], None if weights is None else weights[rows]
 
     def _sized(self, theta: Floats) -> NDArray[Any]:
-        """Return ``theta`` in the run's precision. Raises ``ValueError`` if its shape is not that of the model's
-        parameters.
-        """
         size = self._model.layout.size
         if np.shape(theta) != (size,):
             raise ValueError(f"parameters have shape {list(np.shape(theta))}, but the model has {size}")

@@ -246,7 +246,7 @@ class SecureSums(Step):
 
     @property
     def memory(self) -> tuple[int, int]:
-        """Return the number of secure sums so far and how many were discarded; checkpoints store both."""
+        """Return the number of secure sums so far and how many were discarded."""
         return self._tried, self._given_up
 
     def resume(self, memory: Sequence[int] | None) -> None:
@@ -291,7 +291,7 @@ class SecureSums(Step):
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
         """Return which of the hospitals ``ids`` drop out at a ``stage`` of secure aggregation, each with the
-        probability ``chance``. A hospital drops out of all sums of a round.
+        probability ``chance``.
         """
         if not chance:
             return frozenset()

@@ -199,7 +199,6 @@ class CheckedStrategy(Strategy):
 
     @contextmanager
     def _calling(self, method: str, round: int = 0) -> Iterator[None]:
-        """Add the strategy's name and the round to errors that the strategy raises."""
         where = f"strategy '{self._name}', " + (f"round {round}" if round else method)
         try:
             yield

@@ -29,8 +29,8 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 class Ending:
     """The steps after the last round of a run, which started at time ``began``.
 
-    ``stopping`` has the validation losses of early stopping; None without early stopping. ``best`` is the state after
-    the round with the smallest validation loss.
+    ``stopping`` has the validation losses of early stopping. ``best`` is the state after the round with the smallest
+    validation loss.
     """
 
     def __init__(self, server: JobServer, stopping: Stopping | None, best: RemoteState | None, began: float) -> None:

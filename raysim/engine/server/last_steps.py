@@ -19,8 +19,7 @@ PERSONAL = "personal"
 """The name of the models that hospitals fine-tune."""
 
 PRIOR_SCALARS = 2
-"""The number of scalars of the prior under method ``eb``: the mean and variance of hospitals' recalibrations, which
-every hospital receives."""
+"""The number of scalars of the prior under method ``eb``: the mean and variance of hospitals' recalibrations."""
 
 
 def headline(serve: Mapping[str, Ids]) -> tuple[str, Ids]:

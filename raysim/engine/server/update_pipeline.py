@@ -198,9 +198,7 @@ class UpdatePipeline:
         return tuple(step for step in steps if step is not None)
 
     def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call of a client program as the strategy receives them. ``units`` are the sums of
-        what hospitals sent.
-        """
+        """Return the sums of the last call of a client program as the strategy receives them."""
         for step in self._back:
             units = step.opened_call(units)
         return units
