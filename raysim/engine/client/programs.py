@@ -137,7 +137,7 @@ def _check_count(here: ProgramRun, method: str, results: Sequence[Any], contexts
 
 
 def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str, compute: Callable[[], T]) -> T:
-    """Return the result of ``compute``, which runs a client program for several hospitals in one call. If the program
+    """Return the result of ``compute``, which runs a client program for several hospitals in one call. If the call
     fails, the hospitals are run one at a time, so that the error names the hospital.
     """
     try:

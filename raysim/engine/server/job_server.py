@@ -259,8 +259,8 @@ def hides(job: Job) -> bool:
 
 
 def weighted(work: Work, federation: Federation, first: FirstAnswers) -> Work:
-    """Return ``work`` with ``balanced`` class weights replaced by numbers. They are computed from the numbers of
-    training rows of each class at all hospitals.
+    """Return ``work`` with ``balanced`` class weights replaced by numbers, computed from the class counts of all
+    hospitals.
     """
     if work.class_weights != "balanced":
         return work

@@ -92,8 +92,8 @@ def _unasked(call: Call) -> Answers:
 
 
 def check_remembered(states: HospitalStates, hospitals: int, size: int, travels: int) -> None:
-    """Raise ``ValueError`` for impossible vectors in ``states``, which has what hospitals store. A model has ``size``
-    parameters, of which ``travels`` are sent.
+    """Raise ``ValueError`` for impossible ``states`` of hospitals. A model has ``size`` parameters, of which
+    ``travels`` are sent.
     """
     for hospital, vectors in states.items():
         if not (hospital == POOLED or 0 <= hospital < hospitals):
@@ -120,9 +120,8 @@ def check_remembered(states: HospitalStates, hospitals: int, size: int, travels:
 
 def check_residuals(states: HospitalStates | None, history: History, *, all_trained: bool) -> None:
     """Raise ``ValueError`` if a hospital has stored a vector for error feedback but has sent no update. If
-    ``all_trained``, also raise it if a hospital has sent updates but has stored no such vector.
-
-    ``all_trained`` says whether every update that was sent has been used.
+    ``all_trained`` (every update that was sent has been used), also raise it if a hospital has sent updates but has
+    stored no such vector.
     """
     # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {

@@ -178,9 +178,7 @@ class UpdatePipeline:
         return cohort
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the local problem as hospitals receive it. Raises ``ConfigError`` if a step does not
-        support the problem.
-        """
+        """Return the cohort with the local problem as hospitals receive it; see :meth:`Step.fitted`."""
         for step in self._back:
             cohort = step.fitted(cohort)
         return cohort
@@ -191,9 +189,7 @@ class UpdatePipeline:
         return tuple(step for step in steps if step is not None)
 
     def call_steps(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
-        """Return, in order, what each step does at hospitals for a ``call`` of a client program. The arguments are
-        those of :meth:`Step.call_step`.
-        """
+        """Return, in order, what each step does for a ``call`` of a client program; see :meth:`Step.call_step`."""
         steps = (step.call_step(round, call, number, name) for step in self._steps)
         return tuple(step for step in steps if step is not None)
 
@@ -225,16 +221,14 @@ class UpdatePipeline:
         return update_of(units, partials, problem, ids)
 
     def further(self, sent: ScheduledCohort, update: Update) -> ScheduledCohort | None:
-        """Return the cohort with which hospitals send their updates of this round once more; None if they do not.
-        ``update`` is what the server received last.
+        """Return the cohort with which hospitals send their updates of this round once more; see
+        :meth:`Step.further`.
         """
         problems = [problem for step in self._back if (problem := step.further(update)) is not None]
         return replace(sent, problem=problems[0]) if problems else None
 
     def learned(self, round: int, update: Update | None, problem: LocalProblem) -> Update | None:
-        """Return the update from which the strategy learns; None if it learns nothing from the round. ``problem`` is
-        the local problem as :meth:`posed` returned it.
-        """
+        """Return the update from which the strategy learns; see :meth:`Step.learned`."""
         for step in self._back:
             update = None if update is None else step.learned(round, update, problem)
         return update
