@@ -37,8 +37,8 @@ LARGE = 50.0
 than 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
-"""The largest number of different releases for which privacy loss distributions are computed, each in up to a second.
-With more, epsilon is bounded by Rényi divergences."""
+"""The largest number of different releases for which privacy loss distributions are computed, which takes up to a
+second each. With more, epsilon is bounded by Rényi divergences."""
 
 LEAST_LAPLACE = 0.05
 """The smallest multiplier of Laplace noise for which the distribution of privacy losses is narrow enough to store.

@@ -24,7 +24,9 @@ def norm(vectors: Sequence[Floats]) -> float:
 
 
 def clip_factor(length: float, clip: float) -> float:
-    """Return the factor that scales a vector of norm ``length`` to the norm ``clip``; exactly 1 if it is not longer."""
+    """Return the factor that scales a vector of norm ``length`` to the norm ``clip``; exactly 1 if ``length <=
+    clip``.
+    """
     return 1.0 if length <= clip else clip / length * BELOW
 
 

@@ -23,7 +23,6 @@ class Gaussian:
     """The standard deviation of the noise, in multiples of the sensitivity (the largest change of the released values
     by one privacy unit)."""
     rate: float = 1.0
-    """The probability with which a privacy unit contributes to a release."""
     count: int = 1
 
 

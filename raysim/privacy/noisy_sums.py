@@ -48,8 +48,6 @@ class Mechanism:
     event: Single
     """The kind of noise (Laplace, or normal without sampling) and its multiplier."""
     origin: Origin
-    """Where the noise's random numbers come from: a stream of the seed (``seeded``), or the operating system
-    (``system``)."""
 
     def in_shares(self, hospitals: int) -> Mechanism:
         """Return the noise that each of ``hospitals`` hospitals adds to a secure sum.

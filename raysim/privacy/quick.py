@@ -96,8 +96,8 @@ def epsilon_of(events: Sequence[Single], delta: float) -> float:
 def least_epsilon(events: Sequence[Single], delta: float) -> float:
     """Return the smaller of two upper bounds of the epsilon of all releases ``events`` together.
 
-    One is the result of :func:`epsilon_of`. The other is this bound for normal noise plus the epsilons of releases with
-    Laplace noise.
+    One is :func:`epsilon_of`. The other is :func:`epsilon_of` for releases with normal noise, plus the epsilons of
+    releases with Laplace noise.
     """
     normal = [event for event in events if isinstance(event, Gaussian)]
     pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))

@@ -44,8 +44,7 @@ class ScalerNoise:
         """Return the noisy sum ``[K]`` of a hospital's ``rows [n, K]``, whose entries must be from -1 to 1.
 
         The sum of the rows of each privacy unit is clipped to the largest norm of a single row. ``unit [n]`` has the
-        unit of each row. ``hospitals`` is the number of hospitals that send such sums. ``seed`` and ``hospital``
-        identify the random stream of the noise.
+        unit of each row. ``hospitals`` is the number of hospitals that send sums.
         """
         bounds = _of_a_row(rows.shape[1])
         return noisy_sum(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)

@@ -59,8 +59,7 @@ class Statement:
     alone. None if the privacy unit is not a patient."""
 
     noise: Origin = "system"
-    """Where the noise's random numbers come from: a stream of the seed (``seeded``), or the operating system
-    (``system``)."""
+    """Where the noise's random numbers come from: a seed (``seeded``), or the operating system (``system``)."""
 
     further: tuple[Statement, ...] = ()
     """The guarantees of further runs on the same data: the run without its attack, and the trials of tuning."""

@@ -24,7 +24,7 @@ OF_TREES = ("column", "threshold", "missing_left", "levels", "value", "gain", "h
 """The fields of a forest whose first axis is the trees."""
 
 WORD = 16
-"""The number of categories in one integer, as bits."""
+"""The number of categories that one integer stores, one bit each."""
 
 BLOCK = 2**14
 """The number of rows scored together, so that working memory stays in the cache."""

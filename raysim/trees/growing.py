@@ -29,8 +29,7 @@ class Grown:
     column: NDArray[np.int16]
     """The column by which each node is split, ``[I]``; -1 if it is not split."""
     bin: NDArray[np.int16]
-    """The last bin, or the number of categories minus 1, that goes left at each split, ``[I]``; see
-    :attr:`raysim.trees.splits.Split.bin`."""
+    """The last bin that goes left at each split, ``[I]``; for categories, see :attr:`raysim.trees.splits.Split.bin`."""
     left: NDArray[np.bool_]
     """Whether each bin of the split's column goes left, ``[I, L]``; the bin of missing values is the column's last."""
     gain: Floats

@@ -174,7 +174,7 @@ class PartialResult:
     losses: Floats | None = None
     """The mean loss before each local update, ``[h]``; None if not requested."""
     bits: NDArray[np.int64] | None = None
-    """The number of bits of the message of each local update, ``[h]``; None without compression."""
+    """The number of bits of each local update's message, ``[h]``; None without compression."""
     measured: Measured = field(default_factory=Measured)
     """The evaluation results, in the actor's order of hospitals."""
     seconds: float = 0.0

@@ -113,7 +113,7 @@ class LeavingSums:
 
     @cached_property
     def units(self) -> NDArray[np.int64]:
-        """The hospital's sums as integers in fixed point, ``[layout.size]``. Later changes of ``reply`` have no
+        """Return the hospital's sums as integers in fixed point, ``[layout.size]``. Later changes of ``reply`` have no
         effect.
         """
         return self.layout.units(self.reply)
