@@ -62,9 +62,9 @@ def level(interval: Limits, larger: bool) -> Limits:
 
 
 def visible(size: float, larger: bool, reference: float = math.nan) -> bool:
-    """Whether two AUROCs can differ by this ``size`` in both directions; for errors (``larger`` is False), always.
+    """Whether an AUROC can be both higher and lower than the AUROC ``reference`` (NaN if unknown) by ``size``.
 
-    ``reference`` is the subtracted AUROC; NaN if unknown.
+    If ``larger`` is False, the metric is an error, for which every finite size is possible.
     """
     if not math.isfinite(size):
         return False

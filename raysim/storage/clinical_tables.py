@@ -71,7 +71,7 @@ def _figures(
     which: NDArray[np.int64],
     measured: Sequence[ClinicalFigure],
 ) -> pd.DataFrame:
-    """Return ``clinical.csv`` of a model: one row per metric and hospital with an index in ``which``."""
+    """Return a model's rows of ``clinical.csv``: one per metric and hospital. ``which`` has the hospitals' indices."""
     wide = len(measured)
     stacked = {
         name: np.stack([getattr(figure, name)[which] for figure in measured], axis=1).ravel()

@@ -50,7 +50,7 @@ class MixedTraining(DeltaTraining):
 
 @dataclass(frozen=True)
 class Apfl(ProgramAverage):
-    """Mixtures of global and own models with learned weights (APFL); weights of the average as in FedAvg."""
+    """Mixtures of global and own models with learned weights (APFL); global models are averaged as in FedAvg."""
 
     alpha: UnitInterval = 0.5
     """α: the initial weight of a hospital's own model in its mixture."""

@@ -31,7 +31,7 @@ hospital's rows."""
 
 
 def check_resumed(server: JobServer, since: RunState) -> None:
-    """Raise ``ValueError`` if the state ``since`` does not belong to this job, or if an entry was removed from it."""
+    """Raise ``ValueError`` if the saved state ``since`` lacks an entry or belongs to another job."""
     check_state(since.state, server.view)
     job, hospitals, history = server.job, len(server.everyone), since.history
     for states in (since.states, None if since.best is None else since.best.states):

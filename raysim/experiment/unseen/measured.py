@@ -57,9 +57,11 @@ class Unseen:
 def measured(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> list[Unseen]:
-    """Evaluate every strategy, model and seed at left-out hospitals, for every number of labelled rows that join.
+    """Evaluate every strategy, model and seed at left-out hospitals, for every number of labelled rows that adapt a
+    model.
 
-    Existing scores are evaluated once. ``federation`` has the rows of all hospitals.
+    Clinical scores in the data, such as APACHE, are evaluated once per seed. ``federation`` has the rows of all
+    hospitals.
     """
     groups: dict[tuple[str, str, int, Joins], list[JudgedRows]] = {}
     for each in left_out:

@@ -1,4 +1,4 @@
-"""The rows on which hospitals of a fold are evaluated, by model and number of labelled rows that join."""
+"""The rows on which hospitals of a fold are evaluated, by model and number of labelled rows that adapt it."""
 
 from __future__ import annotations
 
@@ -185,10 +185,9 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
 def _joining(
     federation: Federation, h: int, seed: int, section: UnseenSection
 ) -> tuple[NDArray[np.int64], dict[Joins, int]]:
-    """Return the random order in which the rows of hospital ``h`` join as labelled rows, and how many join at each
-    step.
+    """Return a random order of hospital ``h``'s test rows, and how many of the first rows are labelled in each step.
 
-    All rows of a patient join together, so fewer rows than configured may join.
+    Either all rows of a patient are labelled or none, so there may be fewer labelled rows than configured.
     """
     people = federation.identities[federation.rows(h, "test")]
     present, turn = np.unique(people, return_inverse=True)

@@ -64,7 +64,7 @@ def figures(gap: WithinGap) -> str:
 
 
 def interval(gap: WithinGap) -> str:
-    """Format the interval of a gap, which applies to these hospitals only."""
+    """Format the interval of a gap between patient groups."""
     if not np.isfinite([gap.low, gap.high]).all():
         return "no interval"
     digits = _digits(gap)

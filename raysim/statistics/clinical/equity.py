@@ -67,8 +67,8 @@ class ClinicalEquity(NamedTuple):
 def clinical_equity(
     counts: ScoreCounts, figures: Sequence[ClinicalFigure], stays: NDArray[np.int64], rng: np.random.Generator
 ) -> list[ClinicalEquity]:
-    """Summarise over ``H`` hospitals each of the ``figures`` for which equity is defined. ``stays [H]`` are the numbers
-    of all rows of the hospitals.
+    """Summarise over ``H`` hospitals each of the ``figures`` for which equity is defined. ``stays [H]`` has the
+    hospitals' counts of training, validation and test rows together.
     """
     rows, equities = counts.rows, []
     for figure in figures:

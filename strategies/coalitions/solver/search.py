@@ -16,7 +16,7 @@ from raysim.strategies.shared.clustering import by_smallest_member
 STARTS = 50
 """The number of searches that begin at a random partition or at k-medoids."""
 KICKS = 400
-"""The number of further searches."""
+"""The number of searches that begin at the best partition so far, changed at random."""
 LEAST = 1e-10
 """A change must lower the cost by more than this share of the largest loss, so that rounding cannot cause an endless
 loop."""
@@ -38,8 +38,8 @@ def search_coalitions(
 ) -> Ids:
     """Return the coalition of each of N hospitals, ``[N]``, in the best partition found by local searches.
 
-    Half of the ``starts`` begin at k-medoids, half at random partitions. ``kicks`` is the number of further searches.
-    Coalitions are numbered 0, 1, ... by their smallest member; none is empty.
+    Half of the ``starts`` searches begin at k-medoids, half at random partitions. Then ``kicks`` searches begin at the
+    best partition so far, changed at random. Coalitions are numbered 0, 1, ... by their smallest member; none is empty.
     """
     symmetric = (losses + losses.T) / 2
     best, least = _random_labels(len(losses), coalitions, rng), np.inf
@@ -60,9 +60,9 @@ def search_coalitions(
 def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
     """Lower the cost of a partition by moves of one hospital or, if none lowers it, by swaps of two.
 
-    With ``r_k(i) = sum over j in k, j != i of (L_ij + L_ji)``, ``A_k`` the losses and ``s_k`` the size of coalition k,
-    moving i from k to m changes the cost by ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m +
-    1) - A_m/s_m``.
+    Coalition k has ``s_k`` hospitals and the sum of losses ``A_k = sum over i, j in k of L_ij``, with L the matrix
+    ``symmetric``. With ``r_k(i) = sum over j in k, j != i of (L_ij + L_ji)``, moving i from k to m changes the cost by
+    ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m + 1) - A_m/s_m``.
     """
     diagonal = symmetric.diagonal()
     pair = 2 * symmetric
