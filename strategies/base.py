@@ -132,7 +132,7 @@ class Strategy(Settings):
     ``state.cluster``) or ``personal`` (the hospital's own model, ``OWN``). Reports compare strategies by the last name.
     For models with other names, override :meth:`serve`."""
     needs: ClassVar[Needs] = BOUNDED
-    """The information about hospitals' updates that the server needs, on which privacy guarantees depend."""
+    """What the strategy needs of hospitals' updates, such as only their sum. Some needs rule out privacy guarantees."""
 
     instead: ClassVar[Mapping[str, str]] = {}
     """For keys that only similar strategies have: the end of the error message, which says what to do instead."""

@@ -1,4 +1,4 @@
-"""The information about hospitals' updates that the server needs, on which privacy guarantees depend."""
+"""What a strategy needs of hospitals' updates, such as only their sum. Some needs rule out privacy guarantees."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 
 
 def _judged(config: Config, federations: Iterable[Federation]) -> int:
-    """Return the smallest number, over seeds, of hospitals whose validation rows suffice for metrics.
+    """Return the number of hospitals with defined validation metrics; if it differs between seeds, the smallest.
 
     If hospitals' sizes are hidden, all hospitals are counted.
     """

@@ -201,7 +201,7 @@ class Space:
         return combinations
 
     def corners(self) -> Iterator[tuple[str, Params]]:
-        """Yield values of trials that each test one end of a key's range or one listed value, with the tested key.
+        """Yield a trial for every end of a key's range and every listed value: the tested key, and all keys' values.
 
         Keys in the tested key's condition fulfil it, and all others have their first values.
         """

@@ -1,4 +1,4 @@
-"""Converts existing plug-ins to keys of a configuration, in plain YAML types."""
+"""Converts plug-in objects, such as strategies, to sections of a configuration in plain YAML types."""
 
 from __future__ import annotations
 

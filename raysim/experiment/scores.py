@@ -48,7 +48,7 @@ NONE = Scores((), {}, ())
 
 
 def asked(config: Config) -> Config:
-    """Return ``config`` for a comparison: if the data have scores, predictions of single rows are stored as well.
+    """Return ``config``; if the data have clinical scores to compare with, it also stores the prediction of each row.
 
     Raises ``ConfigError`` if scores cannot be compared.
     """

@@ -144,7 +144,7 @@ def gini(values: NDArray[Any]) -> float:
 
 
 def size_slope(values: NDArray[Any], stays: NDArray[Any]) -> float:
-    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN if all sizes are equal or one is 0."""
+    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN if ``stays`` are equal or one is 0."""
     if len(values) < 2 or np.ptp(stays) == 0 or np.min(stays) <= 0:
         return NAN
     x = np.log(stays)

@@ -121,8 +121,8 @@ class Classes:
         return np.concatenate([bins.reshape(n, self.count * 2 * BINS), called.reshape(n, self.count * 2)], axis=1)
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the metrics of each hospital as :func:`raysim.metrics.measures.multiclass_figures` does, with margins
-        at the middle of their bins.
+        """Compute the metrics of each hospital as :func:`raysim.metrics.measures.multiclass_figures` does, with each
+        margin rounded to the middle of its bin.
 
         Means over classes leave out a class if the noisy count of its rows is below one half. Means of AUROC and AUPRC
         also leave it out if the count of all other rows is below one half.

@@ -97,7 +97,7 @@ class Statement:
 
     @property
     def all_runs(self) -> tuple[Statement, ...]:
-        """Return the guarantees of this run and of all ``further`` runs."""
+        """Return the guarantees of this run and of others on the same data, such as trials of tuning."""
         return (self, *(run for each in self.further for run in each.all_runs))
 
     def _together(self) -> dict[str, float | int | str]:

@@ -170,8 +170,8 @@ class Grid:
 
     @classmethod
     def of(cls, sizes: Ids, label: float = 1.0) -> Grid:
-        """Return the grid for H hospitals with ``sizes [H]`` rows, whose labels do not exceed ``label``, a power of
-        two."""
+        """Return the fixed-point grid for H hospitals with ``sizes [H]`` rows. No absolute label exceeds ``label``, a
+        power of two."""
         largest = 2.0 ** math.ceil(math.log2(ROOM * max(label, 1.0) * max(int(sizes.max(initial=1)), 1)))
         bits = 61 - math.ceil(math.log2(largest * max(len(sizes), 1)))
         if bits < 0:
@@ -189,14 +189,14 @@ class Grid:
         return Send(shape, kind=kind, bits=self.bits, largest=self.largest)
 
     def within(self, sums: Any) -> Any:
-        """Clip ``sums`` to values that the grid can represent."""
+        """Clip ``sums`` to the range of this fixed-point grid."""
         most = self.largest * (1 - 2.0**-20)
         if np.abs(sums).max(initial=0.0) <= most:
             return sums
         return np.nan_to_num(np.clip(sums, -most, most), nan=most)
 
     def sent(self, sums: Mapping[str, Any], at: Context) -> dict[str, Any]:
-        """Return ``sums``, clipped to values that the grid can represent.
+        """Return ``sums``, clipped to the range of this fixed-point grid.
 
         Raises ``ValueError`` if a sum is too large before the first step of the fit.
         """

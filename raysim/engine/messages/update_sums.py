@@ -13,8 +13,8 @@ from raysim.strategies.base import Floats, LocalProblem, Upload
 
 
 def sum_count(problem: LocalProblem, size: int) -> int:
-    """Return the number of sums of ``size`` scalars that the server receives: first the sums of updates, then those of
-    further numbers.
+    """Return the number of vectors of length ``size`` that the server receives: sums of updates, and of numbers sent
+    with them.
     """
     sent = problem.sent
     return 0 if sent is None else sent.sums + number_rows(problem, size)

@@ -103,7 +103,8 @@ def begin(
 
 
 def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, verbose: bool) -> Path:
-    """Resume the stopped curve in ``folder``, and return the folder; ``config`` is the comparison's configuration."""
+    """Resume an interrupted ``raysim curve`` in ``folder``, and return the folder. ``config`` lacks the section
+    ``curve``."""
     config = reading.resolve(config, reads=reading.COMPARISON)
     curve, lines = _begun(folder / SECTION)
     return _run(config, curve, lines, folder, console, in_process=in_process, verbose=verbose, again=True)

@@ -33,7 +33,7 @@ BISECTIONS = 50
 
 @dataclass(frozen=True, eq=False)
 class CommonCurve:
-    """The AUROC of each of ``H`` hospitals, with its variance if all hospitals have the same ROC curve (the common
+    """The AUROC of each of ``H`` hospitals, and its variance under the assumption of one ROC curve for all (the common
     curve).
 
     - ``judged [H]``: whether a hospital has both classes and no NaN score. Other hospitals have NaN in ``auroc`` and

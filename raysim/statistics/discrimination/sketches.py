@@ -6,7 +6,7 @@ rows: each term is the row's influence on the AUROC times one of its patient's n
 sums estimates DeLong's covariance of their AUROCs (a random projection; Johnson and Lindenstrauss 1984). The
 distribution of the sums depends only on these covariances, so the sums reveal nothing else about the rows.
 
-A patient has the same numbers in every seed, so the sums of several seeds may be added before squaring.
+As a patient's numbers are the same in all seeds, sums averaged over seeds estimate the covariance of averaged AUROCs.
 """
 
 from __future__ import annotations
