@@ -87,13 +87,13 @@ def min_sum_factor(updates: Floats, direction: Floats) -> float:
 
 
 def min_max(updates: Floats, kind: Deviation) -> Floats:
-    """Return the mean of ``updates [h, P]``, moved by the largest step that :func:`min_max_factor` allows."""
+    """Return the mean of ``updates [h, P]``, moved along direction ``kind`` as far as :func:`min_max_factor` allows."""
     direction = deviation(updates, kind)
     return np.asarray(updates.mean(axis=0) + min_max_factor(updates, direction) * direction)
 
 
 def min_sum(updates: Floats, kind: Deviation) -> Floats:
-    """Return the mean of ``updates [h, P]``, moved by the largest step that :func:`min_sum_factor` allows."""
+    """Return the mean of ``updates [h, P]``, moved along direction ``kind`` as far as :func:`min_sum_factor` allows."""
     direction = deviation(updates, kind)
     return np.asarray(updates.mean(axis=0) + min_sum_factor(updates, direction) * direction)
 

@@ -1,4 +1,4 @@
-"""The replies of Ray's actors, and plain errors if a reply is missing."""
+"""Fetches replies of Ray's actors, and reports failures as errors without Ray's wrapping."""
 
 from __future__ import annotations
 

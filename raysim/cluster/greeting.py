@@ -68,7 +68,7 @@ def answering(address: str) -> str:
 
 
 def _greeted(address: str) -> str:
-    """Do what :func:`answering` does, for ``auto`` or an address whose port is open.
+    """Return the host and port of the Ray at ``address``, or of this machine's running Ray for ``auto``.
 
     A separate process calls Ray, because the call has no time limit and can end the calling process.
     """

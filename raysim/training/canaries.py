@@ -31,7 +31,7 @@ class WithCanaries:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features, including the columns of canaries.
+        """Return the model for ``n_features`` features, which include the columns of canaries.
 
         Raises ``TypeError`` for models that do not consist of dense layers, such as boosted trees.
         """

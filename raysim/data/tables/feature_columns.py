@@ -161,8 +161,8 @@ def _quoted(names: Sequence[str]) -> str:
 def _typed(
     table: pa.Table, name: str, asked: Literal["numeric", "categorical"] | None, reading: Reading
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
-    """Return the column ``name`` as numbers, truth values or texts, what was found in its texts (None if its kind is
-    certain), and notes on values with a unit or beyond a limit.
+    """Return the column ``name`` as numbers, truth values or texts, a :class:`Finding`, and notes for the user. The
+    finding describes texts that are not all numbers; it is None without such texts or if ``asked`` decides.
     """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):

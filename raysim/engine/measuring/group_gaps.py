@@ -118,7 +118,7 @@ def measure(
 
 @dataclass(frozen=True, eq=False)
 class _Patients:
-    """The rows of some hospitals whose patients have a known group, sorted by hospital and group."""
+    """The rows of patients with a known group at some hospitals, sorted by hospital and group."""
 
     attribute: str
     hospitals: tuple[int, ...]

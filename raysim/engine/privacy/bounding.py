@@ -16,7 +16,7 @@ from raysim.strategies.base import Call, Program, Reply
 
 @dataclass(frozen=True)
 class Bounding(HospitalStep):
-    """The hospital's side of clipping for client programs."""
+    """The step in which a hospital clips its reply to a client program."""
 
     unit: str | None
     """The privacy unit (row or patient) whose contributions are clipped; None means the unit that the program
@@ -28,7 +28,7 @@ class Bounding(HospitalStep):
 
 @dataclass(frozen=True)
 class Bounds(Step):
-    """The server's side of clipping for client programs.
+    """The step with which the server makes hospitals clip their replies to client programs.
 
     ``unit`` replaces the privacy unit (row or patient) that the program declares, unless it is None.
     """

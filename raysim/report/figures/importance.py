@@ -1,4 +1,4 @@
-"""Figures of a model's use of columns: permutation importance, and the mean prediction along six columns."""
+"""Figures of a model's use of columns: permutation importance, and the mean prediction at each value of a column."""
 
 from __future__ import annotations
 

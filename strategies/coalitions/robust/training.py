@@ -35,9 +35,9 @@ from raysim.strategies.coalitions.robust.loss import check_kappa, check_radius, 
 RIDGE = 1e-6
 """The weight of the ridge penalty for radius 0."""
 SHRINK = 0.1
-"""The factor by which the smoothing δ shrinks from one smoothed problem to the next."""
+"""The factor by which the smoothing δ shrinks from one approximation of the loss to the next."""
 STAGES = 12
-"""The largest number of smoothed problems that are solved to train one model."""
+"""The largest number of smooth approximations of the loss that are minimised to train one model."""
 STEPS = 100
 """The largest number of Newton steps in each minimisation."""
 
@@ -64,8 +64,8 @@ def train_l1(
 ) -> Fit:
     """Return the linear model with the smallest robust absolute loss for features ``X [n, F]`` and labels ``y [n]``.
 
-    Training ends when the objective is proven to exceed the minimum by at most ``tolerance * (1 + objective)``, or
-    after :data:`STAGES` smoothed problems.
+    Up to :data:`STAGES` ever closer smooth approximations of the loss are minimised. Training ends when the objective
+    is proven to exceed the minimum by at most ``tolerance * (1 + objective)``.
     """
     check_radius(radius)
     Z, y = _design(X, y, intercept)
