@@ -1,6 +1,7 @@
-"""The interval of one trained model's mean figure over hospitals, for other patients of the same hospitals.
+"""The interval of one trained model's mean figure over hospitals. It allows for the choice of patients, not of
+hospitals.
 
-Each hospital's figure has an interval for other patients, and hospitals are independent. Definitions and coverage:
+It follows from the intervals of single hospitals, which are independent. Definitions and coverage:
 ``docs/statistics.md``.
 """
 

@@ -1,4 +1,4 @@
-"""One hospital's figure over several training seeds, with an interval for other patients and other seeds.
+"""A hospital's metric over several training seeds, with an interval that allows for the choice of patients and seeds.
 
 Seeds share many test patients, and the server does not know which. The interval is therefore as wide as if all seeds
 had tested the same patients. Definitions: ``docs/statistics.md``.
@@ -32,12 +32,12 @@ class OverSeeds(NamedTuple):
 def over_seeds(
     value: ArrayLike, low: ArrayLike, high: ArrayLike, *, within: tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf)
 ) -> OverSeeds:
-    """Return the mean of the figures ``value [S, ...]`` over ``S`` training seeds, with its interval for other patients
-    and seeds.
+    """Return the mean of the figures ``value [S, ...]`` over ``S`` training seeds, with an interval that allows for the
+    choice of patients and seeds.
 
-    ``low`` and ``high`` are the limits of each seed's 95 % interval for other patients. If only one seed defines the
-    figure, the result is the interval of this seed, which does not cover differences between seeds. Limits are clipped
-    to the possible range ``within``: two numbers, or two arrays ``[...]``.
+    ``low`` and ``high`` are the limits of each seed's own 95 % interval. If only one seed defines the figure, the
+    result is the interval of this seed, which does not cover differences between seeds. Limits are clipped to the
+    possible range ``within``: two numbers, or two arrays ``[...]``.
     """
     v, lower, upper = (np.asarray(each, dtype=np.float64) for each in (value, low, high))
     defined = np.isfinite(v)

@@ -56,7 +56,8 @@ class Checkpoints:
             ) from None
 
     def latest(self) -> tuple[RunState | None, list[str]]:
-        """Return the last undamaged checkpoint (None if there is none), and a line on each damaged checkpoint after it.
+        """Return the last undamaged checkpoint (None if there is none), and a message about each damaged checkpoint
+        after it.
 
         Raises ``ConfigError`` for a checkpoint of another run, and if checkpoints cannot be listed.
         """

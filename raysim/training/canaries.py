@@ -60,25 +60,25 @@ class CanaryModel(DenseLayers):
         self.layout = inner.layout
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return the inner model's initial parameters."""
+        """Return the model's initial parameters."""
         return np.asarray(self._inner.initial(rng))
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the inner model's outputs, with the columns of canaries set to 0."""
+        """Return the model's outputs, with the columns of canaries set to 0."""
         return np.asarray(self._inner.logits(theta, self._without(X)))
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return the inner model's ``logits_of_many`` with canary columns set to 0, or None."""
+        """Return the model's ``logits_of_many`` with canary columns set to 0, or None."""
         many = getattr(self._inner, "logits_of_many", None)
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the inner model's losses."""
+        """Return the loss of each row, as without canaries."""
         return np.asarray(self._inner.row_losses(outputs, y))
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Train the inner model; in tasks with DP-SGD, the gradients of canaries' rows are replaced."""
+        """Train the model; in tasks with DP-SGD, the gradients of canaries' rows are replaced."""
         planted = [
             task
             if task.private is None

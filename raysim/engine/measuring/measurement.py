@@ -108,8 +108,8 @@ class Measured:
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Each hospital's sums over pairs of an event and a non-event, ``[h]``."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Each hospital's random sums, from which the covariance between this model's AUROC and other models' AUROCs is
-    estimated, ``[h, SUMS]``."""
+    """Each hospital's randomly weighted sums, from which the covariance between this model's AUROC and other models'
+    AUROCs is estimated, ``[h, SUMS]``."""
     noisy_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The noisy sums of each hospital from which its metrics are computed, ``[h, width]``; empty if metrics are exact.
     """
@@ -146,8 +146,8 @@ class Gathered:
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """For each model, each hospital's sums over pairs of an event and a non-event, ``[N]``; only for two classes."""
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """For each model, each hospital's random sums ``[N, SUMS]``, from which the covariance between the AUROCs of two
-    models is estimated."""
+    """For each model, each hospital's randomly weighted sums ``[N, SUMS]``, from which the covariance between the
+    AUROCs of two models is estimated."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """For each model, the histogram of all hospitals' absolute errors; only for a label that is a real number."""
     untrained: dict[str, Mask] = field(default_factory=dict)

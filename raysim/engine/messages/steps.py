@@ -81,7 +81,7 @@ class Leaving:
         return self.update
 
     def keep_private(self) -> None:
-        """Set the parameters of the update that never leave a hospital to 0."""
+        """Set to 0 the update's private parameters, which never leave a hospital."""
         if self.private is not None:
             self.update[self.private] = 0.0
 

@@ -1,5 +1,4 @@
-"""Canary audit of a privacy guarantee: a lower bound of epsilon for an auditor who knows what the guarantee's adversary
-knows.
+"""Canary audit of a privacy guarantee: a lower bound of epsilon against the adversary whom the guarantee assumes.
 
 Canaries are artificial hospitals or patients. A fair coin decides whether each canary is in the data. Each canary has
 model parameters that no other row changes. The update of a canary hospital, and the gradient of a canary patient, have

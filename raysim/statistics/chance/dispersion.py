@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from raysim.core.arrays import Floats
 
 TENTH = 10
-"""The smallest number of hospitals for which a worst decile and a slope on size are computed."""
+"""The smallest number of hospitals for which a worst decile and a slope on hospital size are computed."""
 
 SAME_SIZE = 0.1
-"""The smallest standard deviation of the logarithm of hospitals' sizes for which a slope on size is computed."""
+"""The smallest standard deviation of the logarithm of hospitals' sizes for which a slope on hospital size is
+computed."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -128,7 +128,8 @@ class Deals(NamedTuple):
 class Chance:
     """A source of random numbers, the same for every model.
 
-    If all simulations fit into one block, it is kept for the next model with the same numbers of rows.
+    If the numbers of all simulated federations fit into memory at once, they are reused for the next model with the
+    same row counts.
     """
 
     def __init__(self, generator: Callable[[], np.random.Generator]) -> None:
@@ -185,9 +186,9 @@ def errors(
     ``pooled [N]`` are the errors of all rows, not all of them 0. At a spread of 0 they are permuted over hospitals.
 
     At every other spread ``tau`` in ``taus [T]``, a hospital's true error is sampled from a log-normal distribution.
-    This distribution has the mean of all errors, and ``tau`` as the standard deviation of the logarithm. Errors of
-    rows, divided by the true error, have the shape of the pooled distribution, with a standard deviation of at most
-    ``within``.
+    This distribution has the mean of all errors, and ``tau`` as the standard deviation of the logarithm. A row's error
+    is this true error times a factor. The factors have the distribution of ``pooled``, rescaled to a mean of 1 and a
+    standard deviation of at most ``within``.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)

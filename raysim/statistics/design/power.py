@@ -1,4 +1,5 @@
-"""Power of a planned comparison to detect a difference between methods, a spread between hospitals, or a slope on size.
+"""Power of a planned comparison to detect a difference between methods, a spread between hospitals, or a slope of a
+metric on hospital size.
 
 Federations are simulated under a normal model and tested like real ones. The model and its limits: ``docs/design.md``.
 """
@@ -23,7 +24,7 @@ SHARE_OF_SEED = 0.5
 """Standard deviation of a seed's effect on single hospitals, divided by that of its effect on all hospitals."""
 DRAWS = 4000
 SLOPES = 400
-"""Number of federations simulated for the power to detect a slope on size."""
+"""Number of federations simulated for the power to detect a slope of a metric on hospital size."""
 
 
 @dataclass(frozen=True, eq=False)

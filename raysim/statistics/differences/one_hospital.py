@@ -27,7 +27,8 @@ from raysim.statistics.over_seeds import OverSeeds, mean_of, squared_reach
 
 class Sent(NamedTuple):
     """The messages of ``H`` hospitals about one model trained with one seed. ``pairs`` are sums over pairs of rows,
-    which give the AUROC. ``sketches [H, B]`` are ``B`` random sums over rows, from which variances are estimated.
+    which give the AUROC. ``sketches [H, B]`` are ``B`` randomly weighted sums over rows, from which variances are
+    estimated.
     """
 
     pairs: PairSums
@@ -40,7 +41,7 @@ class OneSeed(NamedTuple):
     - ``difference [H]``, and two estimates of its variance, ``own [H]`` and ``common [H]``. All three are NaN if the
       AUROC of one of the models is undefined.
     - ``rarer [H]``: the number of rows of the rarer class.
-    - ``sums [H, B]``: the hospitals' random sums (sketches), from which ``own`` is estimated.
+    - ``sums [H, B]``: the hospitals' randomly weighted sums (sketches), from which ``own`` is estimated.
     """
 
     difference: Floats

@@ -1,4 +1,5 @@
-"""The difference of two strategies at the same hospitals, with an interval for other hospitals, patients and seeds.
+"""The difference of two strategies at the same hospitals, with an interval that allows for the choice of hospitals,
+patients and seeds.
 
 The default interval (``population``) is for a population of similar hospitals; the other (``fixed``) is for exactly
 these hospitals. The variance between hospitals already includes that between patients, so the larger of the two counts,
@@ -27,7 +28,7 @@ EQUIVALENT = 0.01
 """Default margin of equivalence: a difference in AUROC that is smaller than this is irrelevant."""
 
 FEW_HOSPITALS = 10
-"""Smallest number of hospitals for which reports show a worst decile and a slope on size."""
+"""Smallest number of hospitals for which reports show a worst decile and a slope on hospital size."""
 
 ENOUGH_SEEDS = 5
 """With fewer training seeds, a warning says that the uncertain variance between seeds causes most of an interval's
@@ -115,8 +116,8 @@ class Paired:
         return Limits(self.difference - reach, self.difference + reach)
 
     def fixed(self) -> Limits:
-        """Return the 95 % interval of the difference at exactly these hospitals, for other patients and training seeds.
-        It is NaN if the variance due to patients was not given.
+        """Return the 95 % interval of the difference at exactly these hospitals; it allows for the choice of patients
+        and seeds. It is NaN if the variance due to patients was not given.
         """
         if self.equal:
             return Limits(0.0, 0.0)

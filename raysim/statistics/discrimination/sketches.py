@@ -21,8 +21,8 @@ from raysim.core.streams import normals
 from raysim.statistics.discrimination.auroc import Placements
 
 SUMS = 100
-"""Number of random sums that a hospital sends for each model. The variance of one hospital then has a relative error of
-14 %."""
+"""Number of randomly weighted sums that a hospital sends for each model. The variance of one hospital then has a
+relative error of 14 %."""
 
 ROWS = 1024
 """Number of rows whose random numbers are generated at a time."""
@@ -82,7 +82,7 @@ def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: 
     seeds, of the number of test rows times the difference in AUROC of two models.
 
     ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]`` of ``B``
-    random sums per hospital. ``rows [S, H]`` are the numbers of test rows.
+    randomly weighted sums per hospital. ``rows [S, H]`` are the numbers of test rows.
     """
     weights = np.asarray(rows, dtype=np.float64)
     part = np.empty(weights.shape[1])

@@ -28,7 +28,8 @@ KNOWN = {name: TABLES[name] for name in ("patient", "hospital", "medication", "i
 
 
 class EicuBrief(BaseModel):
-    """Stays of the eICU database in folder ``path``, by six features, with the label of a stay over 1,440 minutes.
+    """Stays of the eICU database in folder ``path``, with six features. The label is whether a stay lasts over 1,440
+    minutes.
 
     Of the hospitals with at least ``smallest`` stays, the ``hospitals`` with the most stays are kept; ties go to the
     first by name. Medicines are counted up to ``hours`` after unit admission; stays that ended by then, or have no
