@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Needs:
-    """The information about hospitals' updates that the server needs.
+    """What a strategy needs of hospitals' updates, such as only their sum.
 
     ``kind`` is one of:
 

@@ -32,8 +32,7 @@ class OverSeeds(NamedTuple):
 def over_seeds(
     value: ArrayLike, low: ArrayLike, high: ArrayLike, *, within: tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf)
 ) -> OverSeeds:
-    """Return the mean of the figures ``value [S, ...]`` over ``S`` training seeds, with an interval that allows for the
-    choice of patients and seeds.
+    """Return the mean of the figures ``value [S, ...]`` over ``S`` training seeds, with its 95 % interval.
 
     ``low`` and ``high`` are the limits of each seed's own 95 % interval. If only one seed defines the figure, the
     result is the interval of this seed, which does not cover differences between seeds. Limits are clipped to the

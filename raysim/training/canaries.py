@@ -74,7 +74,7 @@ class CanaryModel(DenseLayers):
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the loss of each row, as without canaries."""
+        """Return the loss of each row."""
         return np.asarray(self._inner.row_losses(outputs, y))
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:

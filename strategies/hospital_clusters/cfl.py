@@ -68,7 +68,7 @@ class CflState(State):
 
 @dataclass(frozen=True)
 class Cfl(Weighted):
-    """Clustered federated learning (CFL); hospitals' weights as in FedAvg."""
+    """Clustered federated learning (CFL); weighted as in FedAvg."""
 
     title: ClassVar[str] = "CFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")

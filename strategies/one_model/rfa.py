@@ -98,7 +98,7 @@ class WeiszfeldStep(Program):
 
 @dataclass(frozen=True)
 class RFA(Weighted):
-    """Robust aggregation by the geometric median (RFA); hospitals' weights as in FedAvg."""
+    """Robust aggregation by the geometric median (RFA); weighted as in FedAvg."""
 
     needs = Needs.more("makes several calls of a round")
 

@@ -86,7 +86,7 @@ class CorrectedTraining(Program):
 
 @dataclass(frozen=True)
 class Scaffold(Weighted):
-    """Federated averaging with control variates (SCAFFOLD); hospitals' weights as in FedAvg."""
+    """Federated averaging with control variates (SCAFFOLD); weighted as in FedAvg."""
 
     title: ClassVar[str] = "SCAFFOLD"
     needs: ClassVar[Needs] = Needs.of_hospitals("sends control variates")

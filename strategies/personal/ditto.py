@@ -39,7 +39,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class Ditto(Weighted):
-    """Own models with a proximal term towards the global model (Ditto); hospitals' weights as in FedAvg.
+    """Own models with a proximal term towards the global model (Ditto); weighted as in FedAvg.
 
     The server stores two models: row 0 is the global model, and row 1 the common initial model.
     """

@@ -22,7 +22,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class FedPer(SharedBody, Weighted):
-    """A shared body with a head for each hospital (FedPer); hospitals' weights as in FedAvg."""
+    """A shared body with a head for each hospital (FedPer); weighted as in FedAvg."""
 
     head: tuple[str, ...] | None = None
     """Tensors or layers that stay at the hospital; null means the last layer (in a linear model, the bias)."""

@@ -161,8 +161,8 @@ def _quoted(names: Sequence[str]) -> str:
 def _typed(
     table: pa.Table, name: str, asked: Literal["numeric", "categorical"] | None, reading: Reading
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
-    """Return the column ``name`` as numbers, truth values or texts, a :class:`Finding`, and notes for the user. The
-    finding describes texts that are not all numbers; it is None without such texts or if ``asked`` decides.
+    """Return the column ``name`` as numbers, truth values or texts, a :class:`Finding` on texts that were not converted
+    (or None), and notes for the user.
     """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):

@@ -145,9 +145,7 @@ def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
 
 
 def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
-    """Convert texts that are all numbers or all truth values; return other texts unchanged, and what was found in
-    them.
-    """
+    """Convert texts that are all numbers or all truth values; return other texts unchanged, with a finding on them."""
     numbers = cast(column, pa.float64())
     if numbers is None:
         trimmed = pc.utf8_trim_whitespace(column)

@@ -1,7 +1,6 @@
 """Metrics by group of patients (sex, ethnicity, age), within and across hospitals, and the gaps between groups.
 
-Predictions stay at the hospital. The server computes a group's AUROC over all hospitals from summed histograms of
-scores.
+Predictions stay at the hospital. The server computes a group's AUROC over all hospitals from histograms of scores.
 """
 
 from __future__ import annotations

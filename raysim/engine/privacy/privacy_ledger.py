@@ -1,8 +1,7 @@
 """The privacy cost of a finished run: the kinds of messages that left hospitals, and their joint epsilon.
 
 A kind of message has noise, or is declared public in the configuration, or is exact. One exact kind makes epsilon
-infinite, and the report names this kind. This holds even against an adversary outside the federation, because
-hospitals' messages are published with the results.
+infinite against every adversary, because messages are published with the results. The report names this kind.
 """
 
 from __future__ import annotations

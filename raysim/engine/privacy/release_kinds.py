@@ -51,7 +51,7 @@ def _of_plugins(job: Job) -> set[str]:
 
 
 def _named(modules: Iterable[str]) -> set[str]:
-    """Return the names of the statistics and of users' client programs in ``modules``. Each name is a kind of message."""
+    """Return the names of statistics and of users' client programs in ``modules``; each name is a kind of message."""
     loaded = [sys.modules[name] for name in dict.fromkeys(modules) if name in sys.modules]
     classes = [each for module in loaded for each in vars(module).values() if isinstance(each, type)]
     programs = [each for each in classes if issubclass(each, Program)]

@@ -24,7 +24,7 @@ SHARE_OF_SEED = 0.5
 """Standard deviation of a seed's effect on single hospitals, divided by that of its effect on all hospitals."""
 DRAWS = 4000
 SLOPES = 400
-"""Number of federations simulated for the power to detect a slope of a metric on hospital size."""
+"""Number of federations simulated for the power to detect the slope on hospital size."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,4 @@
-"""The difference of two strategies at the same hospitals, with an interval that allows for the choice of hospitals,
-patients and seeds.
+"""The difference of two strategies at the same hospitals, with two intervals.
 
 The default interval (``population``) is for a population of similar hospitals; the other (``fixed``) is for exactly
 these hospitals. The variance between hospitals already includes that between patients, so the larger of the two counts,
@@ -116,8 +115,8 @@ class Paired:
         return Limits(self.difference - reach, self.difference + reach)
 
     def fixed(self) -> Limits:
-        """Return the 95 % interval of the difference at exactly these hospitals; it allows for the choice of patients
-        and seeds. It is NaN if the variance due to patients was not given.
+        """Return the 95 % interval of the difference at exactly these hospitals. It is NaN if the variance due to
+        patients was not given.
         """
         if self.equal:
             return Limits(0.0, 0.0)
