@@ -1,4 +1,4 @@
-"""Fetches replies of Ray's actors, and reports failures as errors without Ray's wrapping."""
+"""Fetches replies of Ray's actors, and raises errors without Ray's wrapping."""
 
 from __future__ import annotations
 

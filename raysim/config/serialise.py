@@ -1,4 +1,4 @@
-"""Converts plug-in objects, such as strategies, to sections of a configuration in plain YAML types."""
+"""Converts plug-in objects, such as strategies, to configuration sections in plain YAML types."""
 
 from __future__ import annotations
 

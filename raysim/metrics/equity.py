@@ -204,8 +204,7 @@ def paired_interval(
 
     Hospitals are sampled with replacement ``draws`` times, with the same sample for ``a``, ``b`` and all seeds;
     differences are averaged over seeds. Only hospitals with test rows and a defined metric under both strategies count.
-    A seed without such hospitals is left out. A sample is left out if it has no such hospital for one of the remaining
-    seeds.
+    A seed without such hospitals is left out. A sample without such hospitals in a remaining seed is left out too.
 
     The limits are NaN for fewer than two hospitals.
     """

@@ -60,7 +60,6 @@ class CanaryModel(DenseLayers):
         self.layout = inner.layout
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return the model's initial parameters."""
         return np.asarray(self._inner.initial(rng))
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
@@ -74,7 +73,6 @@ class CanaryModel(DenseLayers):
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the loss of each row."""
         return np.asarray(self._inner.row_losses(outputs, y))
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:

@@ -28,7 +28,7 @@ class Bounding(HospitalStep):
 
 @dataclass(frozen=True)
 class Bounds(Step):
-    """The step with which the server makes hospitals clip their replies to client programs.
+    """The server's step that makes hospitals clip replies to client programs.
 
     ``unit`` replaces the privacy unit (row or patient) that the program declares, unless it is None.
     """

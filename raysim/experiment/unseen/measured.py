@@ -60,8 +60,7 @@ def measured(
     """Evaluate every strategy, model and seed at left-out hospitals, for every number of labelled rows that adapt a
     model.
 
-    Clinical scores in the data, such as APACHE, are evaluated once per seed. ``federation`` has the rows of all
-    hospitals.
+    Clinical scores, such as APACHE, are evaluated too. ``federation`` has the rows of all hospitals.
     """
     groups: dict[tuple[str, str, int, Joins], list[JudgedRows]] = {}
     for each in left_out:

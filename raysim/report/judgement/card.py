@@ -131,11 +131,11 @@ class Card:
 
     @property
     def forbids(self) -> tuple[Line, ...]:
-        """The lines of the decision card that forbid a use of the model."""
+        """The findings that forbid a use of the model."""
         return tuple(line for line in self.lines if line.forbids)
 
     def line(self, fact: str) -> Line | None:
-        """Return the first line of the decision card about ``fact``, such as ``calibration``; None if there is none."""
+        """Return the first finding on ``fact``, such as ``calibration``; None if there is none."""
         return next((line for line in self.lines if line.fact == fact), None)
 
     def as_json(self) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def _against(
     taus: Sequence[float],
 ) -> NoiseFloor:
     """Compare hospitals' ``values [M]``, of variances ``variance [M]``, with differences by chance. ``draw`` simulates
-    federations at the ``taus``, true standard deviations between hospitals.
+    federations with the true standard deviations ``taus`` between hospitals.
     """
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
         raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")

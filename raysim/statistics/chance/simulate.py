@@ -128,8 +128,7 @@ class Deals(NamedTuple):
 class Chance:
     """A source of random numbers, the same for every model.
 
-    If the numbers of all simulated federations fit into memory at once, they are reused for the next model with the
-    same row counts.
+    If the numbers of all federations fit into memory at once, the next model with the same row counts reuses them.
     """
 
     def __init__(self, generator: Callable[[], np.random.Generator]) -> None:

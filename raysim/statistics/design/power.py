@@ -1,5 +1,5 @@
-"""Power of a planned comparison to detect a difference between methods, a spread between hospitals, or a slope of a
-metric on hospital size.
+"""Power of a planned comparison to detect a difference between methods, a spread between hospitals, or a slope on
+hospital size.
 
 Federations are simulated under a normal model and tested like real ones. The model and its limits: ``docs/design.md``.
 """

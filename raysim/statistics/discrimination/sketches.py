@@ -81,8 +81,8 @@ def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: 
     """Return for each hospital a variance that is due to its patients, ``[H]``: the variance of the sum, over ``S``
     seeds, of the number of test rows times the difference in AUROC of two models.
 
-    ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]`` of ``B``
-    randomly weighted sums per hospital. ``rows [S, H]`` are the numbers of test rows.
+    ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]``. ``rows
+    [S, H]`` are the numbers of test rows.
     """
     weights = np.asarray(rows, dtype=np.float64)
     part = np.empty(weights.shape[1])

@@ -58,8 +58,7 @@ class RadiusRule:
     def check_trainable(self, classes: int, trains: bool) -> None:
         """Raise ``ValueError`` for a radius of training that is so large that the model of zeros is optimal.
 
-        ``trains`` tells whether the models that hospitals send are trained robustly. Models in cross-validation always
-        are.
+        ``trains`` tells whether the sent models are trained robustly; models in cross-validation always are.
         """
         # Cross-validation trains robustly, even if the sent models are trained plainly.
         fields = self._given() if trains else {"radii": self.radii}

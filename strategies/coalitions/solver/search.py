@@ -60,9 +60,9 @@ def search_coalitions(
 def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
     """Lower the cost of a partition by moves of one hospital or, if none lowers it, by swaps of two.
 
-    Coalition k has ``s_k`` hospitals and the sum of losses ``A_k = sum over i, j in k of L_ij``, with L the matrix
-    ``symmetric``. With ``r_k(i) = sum over j in k, j != i of (L_ij + L_ji)``, moving i from k to m changes the cost by
-    ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m + 1) - A_m/s_m``.
+    Let L be ``symmetric``, and coalition k have ``s_k`` hospitals with the sum of losses ``A_k``. With ``r_k(i) = sum
+    over j in k, j != i of (L_ij + L_ji)``, moving i from k to m changes the cost by ``(A_k - r_k(i) - L_ii)/(s_k - 1) -
+    A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m + 1) - A_m/s_m``.
     """
     diagonal = symmetric.diagonal()
     pair = 2 * symmetric
