@@ -111,7 +111,7 @@ def _brought_along(module: str | None) -> Path | None:
 def ended_by_plugin(error: SystemExit) -> bool:
     """Return whether the exit was caused by a plug-in that called ``sys.exit``.
 
-    raysim and Ray instead raise a subclass of ``SystemExit``, or add a note to it (``add_note``).
+    raysim and Ray instead raise a subclass of ``SystemExit``, or add an exception note.
     """
     return type(error) is SystemExit and not vars(error)
 

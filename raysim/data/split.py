@@ -34,9 +34,8 @@ class Split(Section):
       ``s mod folds`` and trains on all others. ``seed``, or ``s div folds`` where it is None, assigns the folds: runs
       with seeds from 0 to ``folds - 1`` then make one cross-validation.
     - ``column``: a column with the values ``train``, ``validation`` or ``test``; the other fields then stay unset.
-    - ``independent``: whether the part or fold of a patient (or row) depends on no other patient
-      (:mod:`raysim.data.alone`). Fractions are then met on average only. None: true under a privacy guarantee for
-      patients or rows.
+    - ``independent``: whether the part or fold of a patient (or row) depends on no other patient. Fractions are then
+      met on average only. None: true under a privacy guarantee for patients or rows.
     - ``used``: the share of each hospital's training rows that is trained on. The rows of a smaller share are also in
       every larger share.
     - ``unseen``: hospitals whose rows are all test rows, regardless of the other fields.

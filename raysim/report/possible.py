@@ -64,7 +64,7 @@ def level(interval: Limits, larger: bool) -> Limits:
 def visible(size: float, larger: bool, reference: float = math.nan) -> bool:
     """Whether an AUROC can be both higher and lower than the AUROC ``reference`` (NaN if unknown) by ``size``.
 
-    If ``larger`` is False, the metric is an error, for which every finite size is possible.
+    For an error (``larger`` is False), every finite size is possible.
     """
     if not math.isfinite(size):
         return False

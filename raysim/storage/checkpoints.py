@@ -56,8 +56,7 @@ class Checkpoints:
             ) from None
 
     def latest(self) -> tuple[RunState | None, list[str]]:
-        """Return the last undamaged checkpoint (None if there is none), and a message about each damaged checkpoint
-        after it.
+        """Return the last undamaged checkpoint (None if there is none), and a message on each damaged one after it.
 
         Raises ``ConfigError`` for a checkpoint of another run, and if checkpoints cannot be listed.
         """

@@ -225,7 +225,7 @@ class _Together:
     def gradients(self, make: Callable[[], tuple[Floats, Floats]], before: bytes) -> NDArray[Any]:
         """Return the gradients and the second derivatives of the loss that ``make`` computes, ``[2, n, K]``.
 
-        They are cached as long as ``before``, a digest of the trees so far, stays the same.
+        They are cached while ``before``, a digest of the trees so far, stays the same.
         """
         return self._contexts[0].cache(f"gradients {self._names[0]}", lambda: np.stack(make()), before)
 

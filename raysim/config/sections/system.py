@@ -60,7 +60,7 @@ Amount = Annotated[float | dict[str, list[float]], BeforeValidator(_amount)]
 
 
 class Hospital(Section):
-    """Computing speed, network and availability of one hospital. None means the value for all hospitals."""
+    """Speed, network and availability of one hospital. None means the value for all hospitals."""
 
     rows_per_second: float | None = default("system.hospitals.*.rows_per_second", gt=0)
     downlink: float | None = default("system.hospitals.*.downlink", gt=0)

@@ -182,7 +182,7 @@ class Homed(Pooled, Alternatives):
         return "silo", ("smallest",) if self.silo == "partition" else ("clients", "partition")
 
     def homed(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str, NDArray[Any]]:
-        """Return the result of :meth:`pool`, and an array ``[N]`` with the user, author or other origin of each row."""
+        """Return the result of :meth:`pool`, and an array ``[N]`` with the origin of each row, such as its user."""
         raise NotImplementedError
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:

@@ -19,8 +19,7 @@ class Bounding(HospitalStep):
     """The step in which a hospital clips its reply to a client program."""
 
     unit: str | None
-    """The privacy unit (row or patient) whose contributions are clipped; None means the unit that the program
-    declares."""
+    """The privacy unit (row or patient) that is clipped; None means the unit that the program declares."""
 
     def forward_sums(self, leaving: LeavingSums) -> None:
         leaving.reply = bounded(leaving.reply, leaving.program, leaving.people, self.unit)

@@ -103,15 +103,13 @@ def begin(
 
 
 def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, verbose: bool) -> Path:
-    """Resume an interrupted ``raysim curve`` in ``folder``, and return the folder. ``config`` lacks the section
-    ``curve``."""
+    """Resume an interrupted ``raysim curve`` in ``folder``, and return the folder."""
     config = reading.resolve(config, reads=reading.COMPARISON)
     curve, lines = _begun(folder / SECTION)
     return _run(config, curve, lines, folder, console, in_process=in_process, verbose=verbose, again=True)
 
 
 def _begun(path: Path) -> tuple[Curve, Lines]:
-    """Read the ``curve.json`` of a curve that was started."""
     try:
         tree = bounded.read_json(path)
         lines = {str(label): (str(line), value) for label, (line, value) in tree["lines"].items()}

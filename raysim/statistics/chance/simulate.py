@@ -165,7 +165,6 @@ class Chance:
     def _blocks(
         self, counts: tuple[bytes | int, ...], block: Callable[[np.random.Generator, int], T], draws: int, size: int
     ) -> Iterator[T]:
-        """Yield ``draws`` federations in blocks of ``size``."""
         if counts == self._counts:
             yield from self._stored
             return

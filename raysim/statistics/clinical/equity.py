@@ -68,7 +68,7 @@ def clinical_equity(
     counts: ScoreCounts, figures: Sequence[ClinicalFigure], stays: NDArray[np.int64], rng: np.random.Generator
 ) -> list[ClinicalEquity]:
     """Summarise over ``H`` hospitals each of the ``figures`` for which equity is defined. ``stays [H]`` counts all rows
-    of each hospital, not only test rows.
+    of each hospital.
     """
     rows, equities = counts.rows, []
     for figure in figures:

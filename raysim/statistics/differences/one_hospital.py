@@ -41,7 +41,7 @@ class OneSeed(NamedTuple):
     - ``difference [H]``, and two estimates of its variance, ``own [H]`` and ``common [H]``. All three are NaN if the
       AUROC of one of the models is undefined.
     - ``rarer [H]``: the number of rows of the rarer class.
-    - ``sums [H, B]``: the hospitals' randomly weighted sums (sketches), from which ``own`` is estimated.
+    - ``sums [H, B]``: the hospitals' randomly weighted sums, from which ``own`` is estimated.
     """
 
     difference: Floats

@@ -37,7 +37,7 @@ RIDGE = 1e-6
 SHRINK = 0.1
 """The factor by which the smoothing δ shrinks from one approximation of the loss to the next."""
 STAGES = 12
-"""The largest number of smooth approximations of the loss per model."""
+"""The largest number of iterations, each with another smooth approximation of the loss."""
 STEPS = 100
 """The largest number of Newton steps in each minimisation."""
 
@@ -64,8 +64,8 @@ def train_l1(
 ) -> Fit:
     """Return the linear model with the smallest robust absolute loss for features ``X [n, F]`` and labels ``y [n]``.
 
-    Up to :data:`STAGES` smooth approximations of the loss are minimised. Training ends when the objective is proven to
-    exceed the minimum by at most ``tolerance * (1 + objective)``.
+    Training ends when the objective is proven to exceed the minimum by at most ``tolerance * (1 + objective)``, or
+    after :data:`STAGES` iterations.
     """
     check_radius(radius)
     Z, y = _design(X, y, intercept)

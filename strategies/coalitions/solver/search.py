@@ -1,9 +1,8 @@
 """Coalitions by local search: an upper bound on program (11) of CS-RCFL, and usually its optimum.
 
 The cost of a coalition S is ``c(S) = (1/|S|) sum over i, j in S of L_ij``, with ``L_ij`` the loss of hospital j's model
-at hospital i. It depends on L only through ``L + L'``, with L' the transpose. Searches start at random partitions and
-at k-medoids of ``L + L'``. Further searches start at the best partition found, with the members of three coalitions
-reassigned at random.
+at hospital i. It depends on L only through ``L + L'``, with L' the transpose. After the first searches, others start at
+the best partition found, with the members of three coalitions reassigned at random.
 """
 
 from __future__ import annotations
