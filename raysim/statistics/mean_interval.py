@@ -1,5 +1,4 @@
-"""The interval of one trained model's mean figure over hospitals. It allows for the choice of patients, not of
-hospitals.
+"""The interval of one trained model's mean figure over hospitals. It allows for the choice of patients only.
 
 It follows from the intervals of single hospitals, which are independent. Definitions and coverage:
 ``docs/statistics.md``.

@@ -108,8 +108,8 @@ class Measured:
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Each hospital's sums over pairs of an event and a non-event, ``[h]``."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Each hospital's randomly weighted sums, from which the covariance of the model's AUROC with other models' AUROCs is
-    estimated, ``[h, SUMS]``."""
+    """Each hospital's randomly weighted sums, ``[h, SUMS]``, from which the covariance with other models' AUROCs is
+    estimated."""
     noisy_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The noisy sums of each hospital from which its metrics are computed, ``[h, width]``; empty if metrics are exact.
     """
