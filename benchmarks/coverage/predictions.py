@@ -82,10 +82,7 @@ def calibrations(hospitals: int, rng: np.random.Generator, draws: int) -> Tally:
             for n, intercept in zip(rows, 0.3 + tau * rng.standard_normal(hospitals), strict=True):
                 z = centre + SPREAD * rng.standard_normal(n)
                 groups.append(ungrouped(expit(z), rng.random(n) < expit(z + intercept)))
-            tally.add(
-                f"difference claimed, intercepts with standard deviation {tau:g}",
-                calibration_chance(groups, rng, 200) <= 0.05,
-            )
+            tally.add(measure, calibration_chance(groups, rng, 200) <= 0.05)
     return tally
 
 

@@ -136,7 +136,10 @@ class Coalitions(BaseModel):
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
         if column not in (None, PART):
-            raise DataError(f"data.split.column: '{column}' does not exist; use '{PART}', which has the sampled sets")
+            raise DataError(
+                f"data.split.column: '{column}' does not exist; use '{PART}', the column of the "
+                "sampled training and test sets"
+            )
         return self
 
     def read(self) -> Records:

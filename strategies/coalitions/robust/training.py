@@ -126,7 +126,8 @@ def train_logistic(
     check_kappa(kappa)
     if radius > 0 and not radius < kappa / 2:
         raise ValueError(
-            f"radius: {radius} is not below kappa / 2 = {kappa / 2}, where the loss of every model is at least log 2"
+            f"radius: {radius} must be below kappa / 2 = {kappa / 2}, because with a larger radius the model of zeros "
+            "is optimal; lower it or raise kappa"
         )
     Z, y = _design(X, y, intercept)
     if radius == 0:
