@@ -219,7 +219,7 @@ def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str
         most = (largest(send, terms[name]) if send.largest is None else send.largest) * max(added.hospitals, 1)
         if array.size and not float(np.abs(array).max()) < most:
             raise Invalid(
-                f"{name}: the sum over {added.hospitals} hospitals must be below {most:g}; return smaller sums"
+                f"{name}: has a sum that is too large for {added.hospitals} hospitals; return sums below {most:g}"
             )
 
 
