@@ -68,7 +68,7 @@ def coalition_sets(
     classification. Raises ``ValueError`` if there are more groups than hospitals.
     """
     if not 1 <= groups <= hospitals:
-        raise ValueError(f"groups: {groups} is not between 1 and the number of hospitals, {hospitals}")
+        raise ValueError(f"groups: {groups} must be between 1 and {hospitals}, the number of hospitals")
     low, high = SIZES[task]
     sizes = rng.integers(low, high + 1, hospitals)
     weights = rng.standard_normal((groups, features))

@@ -309,7 +309,7 @@ def _newton(objective: Objective, point: Floats) -> Floats:
 
 def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, Floats]:
     if not len(y):
-        raise ValueError("X: a hospital without rows cannot train")
+        raise ValueError("X: has no rows; give at least one")
     Z = np.asarray(X, np.float64)
     return (np.column_stack([Z, np.ones(len(Z))]) if intercept else Z), np.asarray(y, np.float64)
 
