@@ -243,7 +243,7 @@ def test_what_cannot_be_trained_is_refused():
         train_l1(X, real, -1)
     with pytest.raises(ValueError, match="kappa: -1 is not greater than 0"):
         train_logistic(X, y, 0.1, -1)
-    with pytest.raises(ValueError, match="without rows"):
+    with pytest.raises(ValueError, match="X: has no rows; give at least one"):
         train_l1(X[:0], real[:0], 0.1)
 
 
