@@ -57,18 +57,18 @@ def cost(
     an upper bound: every trial counts as if it had run to its end. ``lost`` is the number of trials that may have run
     without a record; each counts as the trial with the largest epsilon.
     """
-    plays = [
+    tried = [
         guaranteed(job, federation)
         for params in trials
         for job, federation in zip(plan.jobs(params, "validation"), federations, strict=True)
     ]
-    completed = [each for each in plays if each is not None]
-    finals = [play for each in finals for play in each.plays]
+    completed = [each for each in tried if each is not None]
+    finals = [run for each in finals for run in each.all_runs]
     if not completed and not finals:
         return None
     exact, without = (
         sorted({kind for each in (*completed, *finals) for kind in each.not_private}),
-        len(plays) - len(completed),
+        len(tried) - len(completed),
     )
     if lost and completed:
         completed += [max(completed, key=lambda each: each.covered[each.against])] * (lost * len(federations))

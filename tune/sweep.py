@@ -61,7 +61,7 @@ def begin(source: Source, overrides: Sequence[str], out: Path | None, console: C
                 f"--out: {folder} holds a sweep; continue with 'raysim resume {folder}' or name another folder"
             )
         results.write_sweep(manifest := Manifest.begin(folder, "sweep"), plan, config)
-        return SweepRun(manifest, plan, config, console).play(verbose=verbose)
+        return SweepRun(manifest, plan, config, console).run(verbose=verbose)
 
 
 def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int:
@@ -82,7 +82,7 @@ def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int
         if failed:
             run.forget_failed()
         run.count_lost()
-        return run.play(verbose=verbose)
+        return run.run(verbose=verbose)
 
 
 def is_sweep(folder: Path) -> bool:
@@ -113,10 +113,10 @@ class SweepRun:
         for number in failed:
             del self._journal.trials[number]
 
-    def play(self, *, verbose: bool) -> int:
+    def run(self, *, verbose: bool) -> int:
         """Run the trials that have not ended, write all files of the sweep, and return the exit code."""
         try:
-            return self._play(verbose)
+            return self._run(verbose)
         except ConfigError:
             raise
         except BaseException as error:
@@ -128,7 +128,7 @@ class SweepRun:
                 )
             raise
 
-    def _play(self, verbose: bool) -> int:
+    def _run(self, verbose: bool) -> int:
         plan, config, journal = self._plan, self._config, self._journal
         first = next(iter(self._federations.values()))
         with SweepTracker(self._folder, plan, config, first.fingerprint) as tracker:

@@ -78,7 +78,7 @@ class Trial:
 
     def _start(self) -> None:
         self._runs = [JobRun(self._pool, job, since) for job, since in zip(self.jobs, self._since, strict=True)]
-        self._events: list[Iterator[Round | Outcome]] = [run.play() for run in self._runs]
+        self._events: list[Iterator[Round | Outcome]] = [run.run() for run in self._runs]
         self._finals = {}
 
     def step(self) -> Report:
@@ -103,14 +103,14 @@ class Trial:
 
     def _advance(self) -> Report:
         report = Report(self._round)
-        reached = [self._play(job, events, report) for job, events in zip(self.jobs, self._events, strict=True)]
+        reached = [self._run(job, events, report) for job, events in zip(self.jobs, self._events, strict=True)]
         self._round = report.round = min(reached)
         # The run of one seed may stop earlier than another's.
         report.done = len(self._finals) == len(self.jobs)
         report.finals = dict(self._finals)
         return report
 
-    def _play(self, job: Job, events: Iterator[Round | Outcome], report: Report) -> int:
+    def _run(self, job: Job, events: Iterator[Round | Outcome], report: Report) -> int:
         seed, reached = job.work.seed, self._round
         if seed in self._finals:
             return job.rounds

@@ -70,7 +70,9 @@ def run(
     Raises :class:`raysim.RaysimError` for errors that a user can correct.
     """
     asked = configuration(config, strategy=strategy, data=data, seed=seed, overrides=overrides)
-    return play_run(asked, path_of(out), console_or_warnings(console, verbose), in_process=in_process, verbose=verbose)
+    return execute_run(
+        asked, path_of(out), console_or_warnings(console, verbose), in_process=in_process, verbose=verbose
+    )
 
 
 def compare(
@@ -92,7 +94,7 @@ def compare(
     :func:`run`.
     """
     asked = configuration(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
-    return play_comparison(
+    return execute_comparison(
         asked, path_of(out), console_or_warnings(console, verbose), in_process=in_process, verbose=verbose
     )
 
@@ -156,7 +158,7 @@ def sweep(
     return SweepResult(folder)
 
 
-def play_run(
+def execute_run(
     config: Config, out: Path | None, console: Console, *, in_process: bool, verbose: bool, again: bool = False
 ) -> RunResult:
     """Train and evaluate the strategy of a configuration; with ``again``, resume the stopped run in folder ``out``."""
@@ -173,13 +175,13 @@ def play_run(
             experiment = Experiment(config, [config], [config.seed], out, again=again)
         for line in (*ignored, *unread(config, "run")):
             say(console, line)
-        experiment.play(console, in_process=in_process, verbose=verbose)
+        experiment.run(console, in_process=in_process, verbose=verbose)
         from raysim.api.results import RunResult
 
         return RunResult(experiment.folder)
 
 
-def play_comparison(
+def execute_comparison(
     config: Config, out: Path | None, console: Console, *, in_process: bool, verbose: bool, again: bool = False
 ) -> ComparisonResult:
     """Compare the strategies of a configuration; with ``again``, resume the stopped comparison in folder ``out``."""
@@ -202,7 +204,7 @@ def play_comparison(
 
             config = scores.asked(reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON)))
             experiment = Experiment.comparing(config, out, again=again)
-        experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
+        experiment.run(console, in_process=in_process, verbose=verbose, conclude=conclude)
         from raysim.api.comparison_result import ComparisonResult
 
         return ComparisonResult(experiment.folder)
@@ -252,10 +254,10 @@ def resume_with(
             output.print(message, soft_wrap=True, highlight=False, markup=False)
             return _result(ticket.kind, path)
         if ticket.kind == "run":
-            return play_run(config, path, output, in_process=in_process, verbose=verbose, again=True)
+            return execute_run(config, path, output, in_process=in_process, verbose=verbose, again=True)
         if ticket.kind == "curve":
             return CurveResult(go_on(path, config, output, in_process=in_process, verbose=verbose))
-        return play_comparison(config, path, output, in_process=in_process, verbose=verbose, again=True)
+        return execute_comparison(config, path, output, in_process=in_process, verbose=verbose, again=True)
 
 
 def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResult:

@@ -62,7 +62,7 @@ def audit(
 
     from raysim.config import reading
     from raysim.core import bounded
-    from raysim.experiment.audits.audit import audit as play
+    from raysim.experiment.audits.audit import audit as run
     from raysim.report.judgement import audited
     from raysim.report.terminal.answers import in_time
     from raysim.report.terminal.progress import say, waiting
@@ -70,7 +70,7 @@ def audit(
     began, console, progress = time.perf_counter(), options.console_of(json), options.progress_of()
     asked = reading.resolve(config, set_ or [])
     with waiting(progress, "repeating the run and attacking it") as far:
-        folder = play(
+        folder = run(
             asked,
             out,
             shadows=shadows,

@@ -11,7 +11,7 @@ from raysim.config.sections.privacy import PrivacySection
 
 @dataclass(frozen=True)
 class Terms:
-    """The parameters that determine the privacy of a job's releases, such as sampling rates and numbers of patients."""
+    """The parameters that determine the privacy of a job, such as sampling rates and numbers of patients."""
 
     rounds: int
     rate: float
@@ -23,9 +23,8 @@ class Terms:
     batch: int = 0
     """The batch size in patients or rows; 0 means that each training step uses all of them."""
     epochs: int = 1
-    """The number of epochs of a local update."""
     secure: bool = False
-    """Whether secure aggregation is used, so that the server receives only sums over hospitals."""
+    """Whether secure aggregation is used."""
     left: int = 0
     """The smallest number of hospitals whose shares of the noise remain in a sum over all hospitals after dropouts."""
     fewest: int = 0
@@ -38,7 +37,7 @@ class Terms:
 
     @property
     def units(self) -> int:
-        """Return the number of privacy units in the federation: its patients, training rows or hospitals."""
+        """Return the number of patients, training rows or hospitals, whichever the guarantee protects."""
         return sum(self.patients) if self.patients else self.hospitals
 
     @property
@@ -59,6 +58,6 @@ class Guarantee:
     section: PrivacySection
     """The privacy section of the configuration, with epsilon and the noise multiplier filled in."""
     terms: Terms
-    """The parameters of the job, such as the number of rounds, from which the guarantee was computed."""
+    """The parameters of the job from which the guarantee was computed."""
     parts: tuple[Any, ...]
-    """The parts of the job on which the noise depends. A job with equal parts uses the guarantee again."""
+    """The parts of the job on which the noise depends; jobs with equal parts share a guarantee."""

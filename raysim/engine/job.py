@@ -46,7 +46,7 @@ class EarlierPlays:
     starts: int = 0
     """How often the run was started or resumed before."""
     rounds: int = 0
-    """An upper bound on the number of rounds that were run again, added up over all earlier starts."""
+    """An upper bound on the number of rounds that were run again in all earlier starts."""
 
     def stopped(self, since: int, reached: int) -> EarlierPlays:
         """Return this record with one more start, which continued after round ``since`` and ran no round beyond
@@ -56,8 +56,8 @@ class EarlierPlays:
 
 
 AHEAD = 2
-"""The largest number of rounds that a stopped run may have run beyond the last round that it reported. One such round
-was certainly run, because models are evaluated in the next round; a second one possibly."""
+"""The largest number of rounds that a stopped run may have run beyond the last round that it reported. A round is
+reported only after the next one has run, and one more may have begun."""
 
 
 @dataclass(frozen=True)
@@ -67,45 +67,33 @@ class Job:
     work: Work
     """The settings shared by all rounds: data, model, optimiser, seed."""
     strategy: Strategy
-    """The federated learning strategy."""
     selection: Selection
     """How hospitals are sampled for each round, if the strategy uses the configured selection."""
     rounds: int
-    """The largest number of rounds. Early stopping or the strategy may end the run before."""
+    """The largest number of rounds; the run may end before."""
     evaluation: EvaluationSection
-    """The rows on which models are evaluated, and how often."""
     system: SystemSection | None = None
     """How unreliable hospitals are; None means that all are reliable, and that there is no virtual clock."""
     label: str = ""
     """The strategy's name in errors; if empty, the name of its class."""
     stop: StopSection | None = None
-    """The rule for early stopping; None means that the run does not stop early."""
     adversary: AdversarySection | None = None
-    """The attack and the Byzantine hospitals; None means no attack."""
     aggregation: AggregationSection | None = None
     """The robust rule that replaces averages; None means plain averages."""
     compression: CompressionSection | None = None
-    """How updates are compressed; None means that they are sent uncompressed."""
     privacy: PrivacySection | None = None
-    """The configured privacy guarantee for hospitals, patients or rows; None means no guarantee."""
+    """The configured privacy guarantee; None means no guarantee."""
     guarantee: Guarantee | None = None
     """The privacy guarantee with its calibrated noise; None if there is none or it has not been computed yet."""
     secure: SecureSection | None = None
-    """The settings of secure aggregation, which reveals only sums over hospitals; None means that it is not used."""
     canaries: Canaries | None = None
-    """The canaries of a privacy audit; None without an audit."""
     tests_groups: bool = False
-    """Whether differences in metrics between groups of patients are tested. In a comparison over seeds, only the run of
-    the first seed tests them."""
+    """Whether differences in metrics between groups of patients are tested."""
     last: LastSteps = field(default_factory=LastSteps)
-    """What hospitals do after the last round: fine-tuning and recalibration."""
     earlier: EarlierPlays = EarlierPlays()
-    """The earlier starts of the run, and the number of repeated rounds, which also cost privacy."""
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:
-        """Return this job with the privacy ``guarantee``, whose epsilon and noise have been computed. If ``guarantee``
-        is None, return this job unchanged.
-        """
+        """Return this job with the computed privacy ``guarantee``; unchanged if ``guarantee`` is None."""
         return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property
@@ -154,7 +142,7 @@ class Round:
     """The mean loss over the validation rows of all hospitals; None without early stopping."""
 
     def exchange(self, further: Bytes) -> None:
-        """Add ``further`` bytes to the round's traffic. They were exchanged after the round's updates."""
+        """Add ``further`` bytes, exchanged after the round's updates, to the round's traffic."""
         self.bytes_down += further.down
         self.bytes_up += further.up
 
@@ -202,8 +190,7 @@ class Outcome(Gathered):
     stopped: Stopped | None = None
     """How early stopping ended the run; None without early stopping."""
     facts: dict[str, float] = field(default_factory=dict)
-    """Further numbers about the run, by name: from the strategy, from steps such as robust rules, and from
-    recalibration."""
+    """Further numbers about the run, by name, for instance from the strategy or from recalibration."""
     clusters_of_patients: Ids | None = None
     """The number of each hospital's training rows in each of the ``G`` groups of ``division``, ``[N, G]``; None without
     a division."""
@@ -230,8 +217,7 @@ class Outcome(Gathered):
     uncertainty: Uncertainty | None = None
     """The uncertainty of the global model's parameters; None if the strategy does not estimate it."""
     ended: bool = False
-    """Whether the strategy has finished by itself, for instance after an exact fit. Further rounds would not change its
-    models."""
+    """Whether the strategy has finished by itself, for instance after an exact fit."""
     called: Ids | None = None
     """The number of rounds in which each hospital ran client programs, ``[N]``; None without client programs."""
 
@@ -240,8 +226,7 @@ class Outcome(Gathered):
         """Return whether the training loss has converged or diverged. None if no loss was measured, or if the strategy
         ended the run itself.
 
-        A model fit that reports non-convergence is not classified as diverged, whatever its loss, because it may have
-        restarted.
+        A fit that reports non-convergence never counts as diverged, because it may have restarted.
         """
         losses = list(self.loss_curve.values())
         if not losses or self.ended:
@@ -265,22 +250,21 @@ class Outcome(Gathered):
         return noisy_stays(federation, self.noisy_sizes, self.figures[model])
 
     @property
-    def played(self) -> int:
+    def rounds_run(self) -> int:
         """Return how many rounds were run; 0 if the strategy has no rounds."""
         return max((row.round for row in self.rounds), default=0)
 
     def participated(self, hospitals: int) -> Ids | None:
         """Return, for each hospital, the number of rounds in which it has sent an update or run a client program.
 
-        The result is None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no
-        local training, what its client programs send counts as updates. Local-only training and training on pooled rows
-        send no updates. An update that arrived too late to be used counts as sent.
+        The result is None under a privacy guarantee, which assumes that client sampling is secret. An update that
+        arrived too late to be used counts as sent.
         """
         if self.privacy is not None:
             return None
         if self.called is not None:
             return self.called
-        rounds = range(1, self.played + 1)
+        rounds = range(1, self.rounds_run + 1)
         trained = self.ledger.rounds_with((UPDATE,), hospitals, rounds)
         answers = {entry.kind for entry in self.ledger.entries if entry.program}
         return trained if trained.any() else self.ledger.rounds_with(answers, hospitals, rounds)

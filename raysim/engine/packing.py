@@ -1,9 +1,10 @@
 """Packing of plain values as named arrays and JSON, so that a strategy's state is stored without executable code.
 
 A state is a dataclass whose fields are arrays, numbers, texts, None, or tuples, lists and dicts of these. A field may
-itself be a dataclass if its annotation names the class. The content of a file alone never decides which class is
-created. The class of a state must be a subclass of ``State`` that belongs to the configured strategy, and the class of
-a field comes from its annotation.
+itself be a dataclass if its annotation names the class.
+
+The content of a file alone never decides which class is created. The class of a state must belong to the configured
+strategy, and the class of a field comes from its annotation.
 """
 
 from __future__ import annotations
@@ -34,8 +35,7 @@ def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
     """Return ``value`` as JSON. Its arrays are stored in ``arrays`` under names that begin with ``name``.
 
     ``typed`` says whether an annotation names the dataclass of ``value``, so that it can be unpacked. Raises a
-    ``TypeError`` that names the part that cannot be stored. Such a part is, for example, a dataclass inside a tuple,
-    list or dict, because no annotation names its class.
+    ``TypeError`` that names the part that cannot be stored, such as a dataclass inside a list.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
@@ -96,9 +96,6 @@ def pack_memory(memory: Any, arrays: Arrays) -> Any:
 
 @contextmanager
 def _blaming_its_author(what: str) -> Iterator[None]:
-    """Convert a ``TypeError`` from packing ``what`` into a ``ConfigError`` that tells the author of its class what to
-    change.
-    """
     try:
         yield
     except TypeError as error:
@@ -150,8 +147,8 @@ def unpack_newcomers(packed: Mapping[str, Any] | None, arrays: Mapping[str, NDAr
 
 
 def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
-    """Return the state classes called ``name`` that are closest to the strategy: their module paths share the most
-    parts with the path of the strategy's module.
+    """Return the state classes called ``name`` whose module paths share the most parts with the path of the strategy's
+    module.
     """
     home = type(strategy).__module__.split(".")
     by_depth: dict[int, list[type[State]]] = {}
@@ -163,10 +160,6 @@ def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
 
 
 def _all_of(root: type[T]) -> dict[tuple[str, str], type[T]]:
-    """Return ``root`` and all its subclasses by module and name. If a class is defined twice, the later definition is
-    returned.
-    """
-
     def each(cls: type[T]) -> Iterator[type[T]]:
         yield cls
         for child in cls.__subclasses__():

@@ -16,12 +16,11 @@ from raysim.virtual_time.clock import Clock
 
 @dataclass(eq=False)
 class History:
-    """What a job has recorded so far, such as its rounds and its traffic. A resumed run continues this record."""
+    """What a job has recorded so far, such as its rounds and its traffic."""
 
     rounds: list[Round]
     """The rounds so far. The models of the last round have not been evaluated yet."""
     ledger: Ledger
-    """The traffic ledger: a record of everything that has left hospitals."""
     seconds: float
     """The duration of the run so far in seconds of real time."""
     setup_down: int
@@ -47,7 +46,7 @@ class History:
 
 @dataclass(eq=False)
 class RunState:
-    """The state of a job after a round. The job can continue from it with the same hyper-parameters or others."""
+    """The state of a job after a round, from which the job can continue, also with other hyper-parameters."""
 
     round: int
     """The last round whose update the state includes; 0 before the first round."""
@@ -57,21 +56,17 @@ class RunState:
     memory: Any = None
     """What the client selection remembers between rounds."""
     history: History | None = None
-    """What the job has recorded so far. With it the state is a checkpoint, from which the job continues as if it had
-    never stopped; None means that the state is no checkpoint."""
+    """What the job has recorded so far; None if the state is not a checkpoint."""
     clock: Clock | None = None
     """The virtual clock, including messages in transit between hospitals and server; None without a clock."""
     stopping: Stopping | None = None
     """The validation losses so far; None without early stopping."""
     reception: Any = None
-    """The state of the privacy guarantee that is carried from round to round, in plain values; see
-    :attr:`UpdatePipeline.guaranteed`.
-    """
+    """The state of the privacy guarantee, in plain values; see :attr:`UpdatePipeline.guaranteed`."""
     best: RunState | None = None
-    """The state after the round with the smallest validation loss, if the job may end with its models; otherwise None.
-    """
+    """The state after the round with the smallest validation loss; None unless the job may end with its models."""
     attacks: Any = None
-    """The state of attacks and robust rules carried from round to round, in plain values; None without such state."""
+    """The state of attacks, robust rules and secure sums, in plain values; None without such state."""
 
 
 Event = Round | Outcome | RunState

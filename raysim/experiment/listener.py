@@ -126,7 +126,7 @@ def listen(
     runs, finished, position = [listener.run for listener in listeners], dict[int, Result | Exception](), 0
     at_work = dict(enumerate(listeners))
     try:
-        with contextlib.closing(actors.play(runs, again, spared)) as events:
+        with contextlib.closing(actors.run(runs, again, spared)) as events:
             for number, event in events:
                 listener = listeners[number]
                 if isinstance(event, Begun):

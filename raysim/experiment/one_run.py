@@ -92,7 +92,7 @@ class Run:
         frozen, data = self.frozen, federation.fingerprint
         return resume.opened("run", self.folder, frozen, federation, data, again=again, patience=patience)
 
-    def play(
+    def run(
         self, federation: Federation, opened: Opened, session: Session, say: Callable[[str], None]
     ) -> Generator[Round | Result, None, None]:
         """Execute the run in its ``opened`` folder, from its start or its last checkpoint, and write its files.
@@ -101,7 +101,7 @@ class Run:
         """
         config, finished = self.entry.config, opened.finished()
         if finished is None:
-            outcome = yield from self._played(opened, session, say)
+            outcome = yield from self._trained(opened, session, say)
         else:
             outcome = finished
             yield from finished.rounds
@@ -194,8 +194,8 @@ class Run:
         further: list[Statement] = []
         earlier = opened.begins_baseline() if job.redraws_noise else 0
 
-        def last(played: Job) -> Outcome | None:
-            *_, end = session.run(played, None, 0, say)
+        def last(job: Job) -> Outcome | None:
+            *_, end = session.run(job, None, 0, say)
             if not isinstance(end, Outcome):
                 return None
             if end.privacy is not None:
@@ -209,7 +209,7 @@ class Run:
             averaged = last(replace(quiet, aggregation=None, strategy=alike))
         return attack_figures(job, outcome, last(quiet), federation, averaged), tuple(further) * (1 + earlier)
 
-    def _played(self, opened: Opened, session: Session, say: Callable[[str], None]) -> Generator[Round, None, Outcome]:
+    def _trained(self, opened: Opened, session: Session, say: Callable[[str], None]) -> Generator[Round, None, Outcome]:
         """Execute the run, yield its rounds and write its checkpoints; return the outcome."""
         section, since, outcome = self.entry.config.checkpoint, None, None
         ticket, job = opened.ticket, self.job

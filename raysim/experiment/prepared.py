@@ -24,9 +24,9 @@ from raysim.experiment.one_run import Run
 from raysim.experiment.pairs import Unpaired, going_together, sentences
 from raysim.experiment.run_placement import Load
 from raysim.experiment.scores import check as check_scores
+from raysim.experiment.unseen.fold_runs import hosts
 from raysim.experiment.unseen.folds import check as check_folds
 from raysim.experiment.unseen.folds import cost, folds_of
-from raysim.experiment.unseen.playing import hosts
 from raysim.experiment.unseen.rows import Judged
 from raysim.report.terminal.progress import data_warnings
 from raysim.storage.file_store import check as check_file_store

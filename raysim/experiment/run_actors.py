@@ -76,7 +76,7 @@ class RunActor:
         """Return the actor's process id."""
         return os.getpid()
 
-    def play(self, run: Run, again: bool) -> Iterator[list[Event]]:
+    def run(self, run: Run, again: bool) -> Iterator[list[Event]]:
         """Execute a run, or resume it if ``again``, and write its files.
 
         Yields lists of new events, at most one list every ``PAUSE`` seconds, until the run ends.
@@ -88,7 +88,7 @@ class RunActor:
             events: list[Event] = []
             sent = time.monotonic()
             try:
-                for event in run.play(federation, opened, self._session, events.append):
+                for event in run.run(federation, opened, self._session, events.append):
                     if isinstance(event, Result):
                         opened.finish(event.outcome, models=bool(run.held))
                     else:
@@ -119,13 +119,13 @@ class RunActors:
         self._actors = [self._start() for _ in range(count)]
         self._pids = self._wait_until_up(self._actors)
 
-    def play(self, runs: Sequence[Run], again: bool, spared: Spared = ()) -> Generator[tuple[int, Event], None, None]:
+    def run(self, runs: Sequence[Run], again: bool, spared: Spared = ()) -> Generator[tuple[int, Event], None, None]:
         """Execute all runs on the actors, and yield each event with the index of its run.
 
         A run whose actor is lost is resumed in a new actor. After an error whose type is not in ``spared``, no further
         run begins. Runs before the failed one are completed before its error is raised.
         """
-        waiting, at_work = deque(range(len(runs))), dict[Any, _Playing]()
+        waiting, at_work = deque(range(len(runs))), dict[Any, _Running]()
         idle, failed, lost = list(range(len(self._actors))), dict[int, Exception](), [0] * len(runs)
         news: list[tuple[int, Event]] = []
         try:
@@ -134,11 +134,11 @@ class RunActors:
                 while idle and waiting:
                     place, number = idle.pop(0), waiting.popleft()
                     goes_on = again or lost[number] > 0
-                    stream = self._actors[place].play.options(num_returns="streaming").remote(runs[number], goes_on)
-                    at_work[stream] = _Playing(place, number)
+                    stream = self._actors[place].run.options(num_returns="streaming").remote(runs[number], goes_on)
+                    at_work[stream] = _Running(place, number)
                 yield from news
                 news = []
-                if failed and not waiting and all(playing.number > min(failed) for playing in at_work.values()):
+                if failed and not waiting and all(running.number > min(failed) for running in at_work.values()):
                     raise failed[min(failed)]
                 if not at_work:
                     return
@@ -172,15 +172,15 @@ class RunActors:
         for pid in pids:
             _await_end(pid)
 
-    def _events(self, at_work: Mapping[Any, _Playing]) -> Iterator[tuple[Any, Event | _Lost]]:
+    def _events(self, at_work: Mapping[Any, _Running]) -> Iterator[tuple[Any, Event | _Lost]]:
         """Wait for an event of the runs ``at_work``, then yield all events that have arrived."""
         import ray
 
-        first = min(playing.last_event for playing in at_work.values())
+        first = min(running.last_event for running in at_work.values())
         ready, _ = ray.wait(list(at_work), num_returns=1, timeout=max(0.0, first + self._silence - time.monotonic()))
         if not ready:
-            for stream, playing in list(at_work.items()):
-                if time.monotonic() - playing.last_event >= self._silence:
+            for stream, running in list(at_work.items()):
+                if time.monotonic() - running.last_event >= self._silence:
                     yield stream, _Lost(f"silent for {self._silence:g} s")
             return
         more, _ = ray.wait(list(at_work), num_returns=len(at_work), timeout=0)
@@ -220,7 +220,7 @@ class RunActors:
 
 
 @dataclass
-class _Playing:
+class _Running:
     """A run that is being executed."""
 
     place: int

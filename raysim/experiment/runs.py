@@ -22,8 +22,8 @@ from raysim.experiment.one_run import Run
 from raysim.experiment.prepared import Prepared
 from raysim.experiment.run_actors import Spared
 from raysim.experiment.services import RunServices
+from raysim.experiment.unseen.fold_runs import FoldRuns, hosts
 from raysim.experiment.unseen.keeping import JUDGED
-from raysim.experiment.unseen.playing import FoldRuns, hosts
 from raysim.experiment.unseen.rows import Judged
 from raysim.storage import resume
 from raysim.storage.finished import FINISHED
@@ -42,7 +42,7 @@ Begin = Callable[[Manifest], None]
 class Experiment(Prepared):
     """The runs of a prepared configuration, one for each strategy and seed, with their files and MLflow records."""
 
-    def play(
+    def run(
         self,
         console: Console,
         *,
@@ -62,7 +62,7 @@ class Experiment(Prepared):
             if conclude is None:
                 results = [self._run_alone(services, in_process, verbose)]
             else:
-                results = self._run_all(services, in_process, verbose, begin, conclude, kind)
+                results = self._run_and_record(services, in_process, verbose, begin, conclude, kind)
         except ConfigError:
             raise
         except BaseException as error:
@@ -82,11 +82,11 @@ class Experiment(Prepared):
         run = Run(entry, seed, data, self.folder, entry.label, nested=False, checked=checked)
         with run.opened(self.federations[seed], again=self._again) as opened:
             with services.ready(in_process, verbose, self._load(1), self._rounds(), self.remarks()):
-                result = self._played(services, run, opened, None)
+                result = self._executed(services, run, opened, None)
             opened.finish()
         return result
 
-    def _run_all(
+    def _run_and_record(
         self,
         services: RunServices,
         in_process: bool,
@@ -97,8 +97,8 @@ class Experiment(Prepared):
     ) -> list[Result]:
         frozen = self.config.frozen()
         prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
-        played = len(self.seeds) * (len(self.entries) + len(self.folds) * len(hosts(self.entries)))
-        load = self._load(played + len(self._trials) * len(self._trial_seeds))
+        run_count = len(self.seeds) * (len(self.entries) + len(self.folds) * len(hosts(self.entries)))
+        load = self._load(run_count + len(self._trials) * len(self._trial_seeds))
         with resume.opened(kind, self.folder, frozen, self._first, prints, again=self._again) as whole:
             if begin is not None:
                 with resume.writing(self.folder):
@@ -112,7 +112,7 @@ class Experiment(Prepared):
                 trials, tried = self._play_trials(services, whole.manifest, parent)
                 runs = [self._nested(entry, seed) for seed in self.seeds for entry in self.entries]
                 results = []
-                for run, result in self._play_all(services, runs, parent):
+                for run, result in self._run_all(services, runs, parent):
                     if isinstance(result, Result):
                         results.append(result)
                         whole.manifest.add(Manifest.read(run.folder))
@@ -144,7 +144,7 @@ class Experiment(Prepared):
         runs = [self._nested(entries([trial.config])[0], seed, trial=True) for trial, seed in trials]
         tried = []
         for (trial, seed), (run, result) in zip(
-            trials, self._play_all(services, runs, parent, TrainingDiverged), strict=True
+            trials, self._run_all(services, runs, parent, TrainingDiverged), strict=True
         ):
             if isinstance(result, Result):
                 moved, figure = result.outcome.traffic, tuning.figure(result.outcome, self.federations[seed])
@@ -170,9 +170,9 @@ class Experiment(Prepared):
         runs = FoldRuns(
             self.config, self.folds, self.seeds, self.entries, self.folder, whole.ticket.id, together, served
         )
-        return runs.judged(self._play_all(services, runs.runs, parent), whole.manifest)
+        return runs.judged(self._run_all(services, runs.runs, parent), whole.manifest)
 
-    def _play_all(
+    def _run_all(
         self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()
     ) -> Iterator[tuple[Run, Result | Exception]]:
         """Execute runs of a comparison; yield each, in order, with its result.
@@ -187,19 +187,19 @@ class Experiment(Prepared):
             run.prepare()
             try:
                 with run.opened(self._data_of(run), again=self._again) as opened:
-                    result = self._played(services, run, opened, parent)
+                    result = self._executed(services, run, opened, parent)
                     opened.finish(result.outcome, models=bool(run.held))
             except spared as error:
                 yield run, error
             else:
                 yield run, result
 
-    def _played(self, services: RunServices, run: Run, opened: Opened, parent: Record | None) -> Result:
+    def _executed(self, services: RunServices, run: Run, opened: Opened, parent: Record | None) -> Result:
         """Execute a run in ``services.session``; used if ``services.actors`` is None."""
         federation = self._data_of(run)
         with (
             Listener(services, run, lambda: federation, parent) as listener,
-            contextlib.closing(run.play(federation, opened, services.session, services.say)) as events,
+            contextlib.closing(run.run(federation, opened, services.session, services.say)) as events,
         ):
             listener.begin(opened.ticket.id, opened.again)
             for event in events:

@@ -70,15 +70,15 @@ class BinaryCounts:
         p = 1.0 / (1.0 + np.exp(-CENTRES))
         return self.positives @ (1.0 - p) ** 2 + self.negatives @ p**2
 
-    def called(self, counts: Floats) -> Floats:
+    def predicted_positive(self, counts: Floats) -> Floats:
         """Return how many rows have a predicted risk above one half at each hospital, ``[S]``. ``counts [S, BINS]`` are
         the rows of one class in each bin.
         """
         return np.asarray(counts[:, CENTRES > 0].sum(axis=1))
 
-    def not_called(self, counts: Floats) -> Floats:
+    def predicted_negative(self, counts: Floats) -> Floats:
         """Return how many rows have a predicted risk of at most one half at each hospital, ``[S]``; ``counts`` as for
-        :meth:`called`.
+        :meth:`predicted_positive`.
         """
         return np.asarray(counts[:, CENTRES <= 0].sum(axis=1))
 

@@ -26,7 +26,7 @@ class TaskKind:
       (``counts``), and metrics (``declared``).
     - ``headline``: the main metric, whose equity between hospitals is measured. ``title``: its name in texts.
       ``larger``: whether a larger value is better. ``undefined``: why it may be undefined at a hospital with test rows.
-    - ``beside``: further metrics; reports show their means next to the main metric.
+    - ``secondary``: further metrics; reports show their means next to the main metric.
     - ``objectives``: a sweep's default objectives, for accuracy and equity, and whether each is maximised or minimised.
     - ``reference``: for each possible objective, a value that is worse than any realistic one: the reference point of
       the sweep's hypervolume. Errors have none.
@@ -43,7 +43,7 @@ class TaskKind:
     headline: Headline
     title: str
     larger: bool
-    beside: tuple[str, ...]
+    secondary: tuple[str, ...]
     objectives: dict[str, Literal["max", "min"]]
     reference: dict[str, float]
     undefined: str
@@ -126,7 +126,7 @@ CLASSIFICATION = TaskKind(
     headline="auroc",
     title="AUROC",
     larger=True,
-    beside=(),
+    secondary=(),
     objectives={"auroc": "max", "worst_decile": "max", "size_bias_abs": "min", "gini": "min"},
     reference={"auroc": 0.5, "pooled_auroc": 0.5, "worst_decile": 0.0, "size_bias_abs": 0.1, "gini": 0.5, "std": 0.5},
     undefined="their test rows hold one class",
@@ -143,7 +143,7 @@ REGRESSION = TaskKind(
     headline="mae",
     title="MAE",
     larger=False,
-    beside=("rmse",),
+    secondary=("rmse",),
     objectives={"mae": "min", "worst_decile": "min", "size_bias_abs": "min", "gini": "min"},
     reference={},
     undefined="their predictions are not finite",

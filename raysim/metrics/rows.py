@@ -36,7 +36,7 @@ class BinaryRows:
         return self.segments.counts(self.positive)
 
     @cached_property
-    def called(self) -> NDArray[np.bool_]:
+    def predicted_positive(self) -> NDArray[np.bool_]:
         """Whether each row has a predicted probability of at least one half, ``[n]``."""
         return np.asarray(self.z >= 0)
 
@@ -86,7 +86,7 @@ class ClassRows:
         return _log_softmax(self.z)
 
     @cached_property
-    def called(self) -> NDArray[np.int64]:
+    def predicted(self) -> NDArray[np.int64]:
         """The predicted class of each row, ``[n]``: the class with the largest logit (the first of equal ones)."""
         return np.argmax(self.z, axis=1) if len(self.z) else self.labels
 
@@ -121,7 +121,7 @@ class ClassRows:
         each = np.full((self.segments.count, self.z.shape[1]), np.nan)
         for c in range(self.z.shape[1]):
             positive = self.labels == c
-            each[:, c] = self.segments.counts(positive & (self.called == c)) / self.segments.counts(positive)
+            each[:, c] = self.segments.counts(positive & (self.predicted == c)) / self.segments.counts(positive)
         return each
 
     def mean(self, values: Floats) -> Floats:

@@ -22,7 +22,7 @@ class _Counts(NamedTuple):
     bins: NDArray[np.uint16]
     positives: Ints
     negatives: Ints
-    called: Ints
+    at_least: Ints
 
 
 class ScoreCounts(_Counts):
@@ -31,8 +31,8 @@ class ScoreCounts(_Counts):
     - ``filled [H]``: the number of bins of each hospital's histogram that have rows. ``bins [B]``: these bins, for one
       hospital after the other. ``positives [B]`` and ``negatives [B]``: the numbers of rows of each class in each bin,
       as in :class:`ScoreHistogram`.
-    - ``called [H, T, 2]``: for each of ``T`` thresholds, the number of a hospital's rows whose probability is at least
-      the threshold, separately for rows with the event and other rows.
+    - ``at_least [H, T, 2]``: for each of ``T`` thresholds, the number of a hospital's rows whose probability is not
+      below the threshold, separately for rows with the event and other rows.
     """
 
     @property
@@ -40,7 +40,7 @@ class ScoreCounts(_Counts):
         """The number of scalars that each hospital sends, ``[H]``: three for each bin that has rows, two for each
         threshold.
         """
-        return np.asarray(3 * self.filled + self.called.shape[1] * self.called.shape[2])
+        return np.asarray(3 * self.filled + self.at_least.shape[1] * self.at_least.shape[2])
 
     @cached_property
     def offsets(self) -> Ints:
@@ -62,7 +62,7 @@ class ScoreCounts(_Counts):
     def together(self) -> ScoreCounts:
         """Return the counts summed over all hospitals, as if of one hospital."""
         total = merge_histograms([self.histogram])
-        return ScoreCounts(np.array([len(total.bins)]), *total, self.called.sum(axis=0, keepdims=True))
+        return ScoreCounts(np.array([len(total.bins)]), *total, self.at_least.sum(axis=0, keepdims=True))
 
     def sums(self, values: ArrayLike) -> NDArray[np.float64]:
         """Return the sum of ``values`` over each hospital's bins, ``[H]``; 0 for a hospital without rows. ``values
@@ -101,12 +101,12 @@ def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, threshold
     keys, each = np.unique(segments.ids() << 16 | bins, return_inverse=True)
     counts = np.bincount(2 * each.reshape(-1) + labels.astype(np.int64), minlength=2 * len(keys)).reshape(-1, 2)
     filled = np.bincount(keys >> 16, minlength=segments.count)
-    called = np.zeros((segments.count, len(thresholds), 2), dtype=np.int64)
+    positive = np.zeros((segments.count, len(thresholds), 2), dtype=np.int64)
     event = labels.astype(bool)
     for t, threshold in enumerate(thresholds):
         at_least = z.astype(np.float64) >= np.log(threshold) - np.log1p(-threshold)
-        called[:, t, 0], called[:, t, 1] = segments.counts(at_least & event), segments.counts(at_least & ~event)
-    return ScoreCounts(filled, (keys & 0xFFFF).astype(np.uint16), counts[:, 1], counts[:, 0], called)
+        positive[:, t, 0], positive[:, t, 1] = segments.counts(at_least & event), segments.counts(at_least & ~event)
+    return ScoreCounts(filled, (keys & 0xFFFF).astype(np.uint16), counts[:, 1], counts[:, 0], positive)
 
 
 def in_order(parts: Iterable[ScoreCounts], order: Ints) -> ScoreCounts:
@@ -121,5 +121,5 @@ def in_order(parts: Iterable[ScoreCounts], order: Ints) -> ScoreCounts:
         stacked.bins[bins],
         stacked.positives[bins],
         stacked.negatives[bins],
-        stacked.called[order],
+        stacked.at_least[order],
     )

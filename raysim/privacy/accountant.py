@@ -1,8 +1,8 @@
 """The accountant: it computes the epsilon of noisy releases at a delta, and the least noise for a given epsilon.
 
-The epsilons are computed by the library dp-accounting (Google), which is imported only here, when it is needed. For
-normal noise without sampling there is a closed form. Other releases are composed by privacy loss distributions, or by
-Rényi divergences if there are many different releases or very little Laplace noise.
+For normal noise without sampling there is a closed form. Other releases are composed by privacy loss distributions
+(library dp-accounting, imported only when needed), or by Rényi divergences if there are many different releases or very
+little Laplace noise.
 """
 
 from __future__ import annotations
@@ -18,46 +18,45 @@ from raysim.privacy import quick, repeated
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
-"""The relative tolerance of the search for a noise multiplier. The result never has less noise than needed."""
+"""The relative tolerance of the search for a noise multiplier, which never returns less noise than needed."""
 
 LONGER, NEAR = 10.0, 3e-4
-"""The search for a noise multiplier first uses discretisation steps that are ``LONGER`` times as long as usual. It then
-uses the usual steps near the first result, beginning with the interval of plus or minus ``NEAR`` in the multiplier's
-logarithm."""
+"""The search for a noise multiplier first discretises losses in steps ``LONGER`` times as long as usual. It then uses
+usual steps near the first result, within ``NEAR`` in the multiplier's logarithm or a little more."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
-"""The lengths of the steps in which privacy losses are discretised.
+"""The steps in which privacy losses are discretised; longer steps never make epsilon smaller.
 
-``INTERVAL`` is the default of dp-accounting. The others are for patients at several hospitals: ``COARSE_INTERVAL`` for
-the reported epsilon, and ``ROUGH_INTERVAL`` for quick estimates. Longer steps never make epsilon smaller.
-``COARSE_INTERVAL`` makes it larger by about 1/5000 and, for thousands of rounds, ``ROUGH_INTERVAL`` by about 1/100.
+``INTERVAL`` is the default of dp-accounting. For patients at several hospitals, ``COARSE_INTERVAL`` is used for the
+reported epsilon and ``ROUGH_INTERVAL`` for quick estimates. They increase epsilon by about 1/5000 and, for thousands of
+rounds, 1/100.
 """
 
 LARGE = 50.0
-"""For epsilons above this value, discretisation steps grow in proportion to epsilon. This increases epsilon by less
+"""For epsilons above this value, discretisation steps grow in proportion to epsilon, which increases epsilon by less
 than 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
-"""The largest number of different releases whose privacy loss distributions are computed, which takes up to a second
-for each. With more, epsilon is bounded by Rényi divergences."""
+"""The largest number of different releases for which privacy loss distributions are computed, which takes up to a
+second each. With more, epsilon is bounded by Rényi divergences."""
 
 LEAST_LAPLACE = 0.05
-"""The smallest multiplier of Laplace noise for which the distribution of privacy losses is narrow enough to store. With
-a smaller multiplier, epsilon is bounded by Rényi divergences."""
+"""The smallest multiplier of Laplace noise for which the distribution of privacy losses is narrow enough to store.
+Below it, epsilon is bounded by Rényi divergences."""
 
 LEAST, MOST = 1e-9, 1e9
 """The search for a noise multiplier clips epsilons to this range, so that their logarithms are finite."""
 
 LOW, HIGH = 1e-6, 1e6
-"""The range of epsilons for which a noise multiplier can be computed. An epsilon outside it is rejected."""
+"""The range of epsilons for which a noise multiplier can be computed."""
 
 LEAST_DELTA = 1e-14
-"""The smallest delta for which epsilon can be computed. Below it epsilon would be infinite, because the distributions
-of privacy losses omit a probability of about 1e-15."""
+"""The smallest delta for which epsilon can be computed: distributions of privacy losses omit a probability of about
+1e-15."""
 
 MOST_NOISELESS = -20.0
 """The logarithm of a noise multiplier. Noise with at most this multiplier counts as no noise, so that epsilon is
-infinite. A search for a multiplier does not go below it."""
+infinite."""
 
 
 def library() -> Any:
@@ -74,8 +73,8 @@ def library() -> Any:
 def epsilon(events: Sequence[Event], delta: float, longer: float = 1.0) -> float:
     """Return the epsilon at ``delta`` of all releases ``events`` together, or an upper bound of it.
 
-    It is infinite if a release has no noise. Privacy losses are discretised in steps, which ``longer`` multiplies. With
-    longer steps, the result is computed faster and is slightly larger.
+    It is infinite if a release has no noise. Discretisation steps are multiplied by ``longer``: longer steps are
+    faster, and the result is slightly larger.
     """
     return _epsilon(tuple(_merged(events)), delta, longer)
 
@@ -107,8 +106,8 @@ def _together(events: Sequence[Gaussian]) -> float:
 def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> float:
     """Return an upper bound of the epsilon of a patient with data at several hospitals, faster than :func:`epsilon`.
 
-    ``event`` is the sum to which these hospitals contribute, and ``others`` are the other noisy releases that each of
-    them makes. The epsilons of releases with Laplace noise are added to the bound.
+    ``event`` is the sum to which these hospitals contribute, and ``others`` are the other noisy releases of each of
+    them.
     """
     if event.multiplier <= 0:
         return math.inf
@@ -122,9 +121,8 @@ def by_distributions(
 ) -> float:
     """Return the epsilon at ``delta`` of all ``events`` together, by composing privacy loss distributions.
 
-    ``interval`` is the step by which privacy losses are discretised; None means a fine step. Above an epsilon of
-    ``LARGE``, the step is proportional to epsilon, so that neither the time nor the relative error grows. The step is
-    multiplied by ``longer``.
+    Privacy losses are discretised in steps of ``interval``, multiplied by ``longer``; None means fine steps. Above an
+    epsilon of ``LARGE``, steps are proportional to epsilon.
     """
     library()
     from dp_accounting.pld.privacy_loss_distribution import identity
@@ -139,12 +137,7 @@ def by_distributions(
 
 
 def _large(events: Sequence[Event], delta: float) -> float:
-    """Estimate the epsilon of ``events`` if they have little noise; with much noise the estimate is too large.
-
-    For releases with sampling, the estimate assumes that the adversary knows how many of them contain the patient (or
-    other privacy unit). For this number an upper bound is used, which is exceeded with probability at most ``delta /
-    2``.
-    """
+    """Estimate the epsilon of ``events`` if they have little noise; with much noise the estimate is too large."""
     from scipy.stats import binom
 
     normal, pure = 0.0, 0.0
@@ -207,7 +200,7 @@ def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, del
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:
-    """Merge equal events by adding their counts, and return the events in a fixed order."""
+    """Merge equal events by adding their counts; return the events in a fixed order."""
     counts: dict[Event, int] = {}
     for event in events:
         one = replace(event, count=1)

@@ -1,6 +1,6 @@
 """Clipping, which bounds the effect of one hospital or patient on a sum.
 
-In adaptive clipping, the clipping norm is adjusted each round by the noisy share of hospitals whose update was shorter
+In adaptive clipping, the clipping norm changes each round with the noisy share of hospitals whose update was shorter
 than this norm (G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive
 Clipping*, NeurIPS 2021). The noise of a round is a multiple of the clipping norm in the same round.
 """
@@ -15,8 +15,7 @@ import numpy as np
 from raysim.core.arrays import Floats
 
 BELOW = 1.0 - 1e-12
-"""Clipping factors are multiplied by this number, so that rounding does not make a clipped vector longer than the
-clipping norm."""
+"""Clipped vectors are multiplied by this number, so that rounding does not make them longer than the clipping norm."""
 
 
 def norm(vectors: Sequence[Floats]) -> float:
@@ -25,7 +24,9 @@ def norm(vectors: Sequence[Floats]) -> float:
 
 
 def clip_factor(length: float, clip: float) -> float:
-    """Return the factor that scales a vector of norm ``length`` to the norm ``clip``; exactly 1 if it is not longer."""
+    """Return the factor that scales a vector of norm ``length`` to the norm ``clip``; exactly 1 if ``length <=
+    clip``.
+    """
     return 1.0 if length <= clip else clip / length * BELOW
 
 
@@ -33,8 +34,7 @@ def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
     """Return the ``vectors`` of one hospital's message, scaled by one factor so that their joint norm is at most
     ``clip``.
 
-    If their norm is already at most ``clip``, the vectors are returned unchanged, bit for bit. Vectors that are not
-    finite become zeros.
+    Vectors that are short enough are returned unchanged, bit for bit. Vectors that are not finite become zeros.
     """
     with np.errstate(over="ignore"):
         length = norm(vectors)
@@ -52,10 +52,10 @@ def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
 def update_multiplier(multiplier: float, bits: float) -> float:
     """Return the noise multiplier for updates, if each hospital also sends a bit for adaptive clipping.
 
-    Updates and bits together then cost as much privacy as one release with ``multiplier``. A bit is 1/2 if the
-    hospital's update was shorter than the clipping norm, else -1/2. ``bits`` is the standard deviation of the noise on
-    the sum of the bits. The result is ``(multiplier^-2 - (2 bits)^-2)^(-1/2)`` (Andrew et al., *Differentially Private
-    Learning with Adaptive Clipping*, Theorem 1). Raises ``ValueError`` if the bits alone cost more.
+    Updates and bits together then cost as much privacy as one release with ``multiplier``. ``bits`` is the standard
+    deviation of the noise on the sum of the bits, each of which is 1/2 or -1/2. The result is ``(multiplier^-2 - (2
+    bits)^-2)^(-1/2)`` (Andrew et al., *Differentially Private Learning with Adaptive Clipping*, Theorem 1). Raises
+    ``ValueError`` if the bits alone cost more.
     """
     if multiplier == 0 or math.isinf(bits):
         return multiplier
@@ -67,8 +67,7 @@ def update_multiplier(multiplier: float, bits: float) -> float:
 def next_clip(clip: float, share: float, quantile: float, rate: float) -> float:
     """Return the clipping norm of the next round, ``clip exp(-rate (share - quantile))``.
 
-    ``share`` is the noisy share of updates whose norm was at most ``clip``, and ``quantile`` is the share that is aimed
-    at. With ``rate`` 0 the clipping norm does not change.
+    ``share`` is the noisy share of updates whose norm was at most ``clip``, and ``quantile`` is the desired share.
     """
     if rate == 0:
         return clip

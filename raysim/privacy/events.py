@@ -1,8 +1,8 @@
 """Events: the privacy cost of noisy releases, as plain values that an accountant composes.
 
-Differential privacy compares neighbours: two federations that differ in one privacy unit (a hospital, or a patient).
-One of them has the unit's data. In the other, the unit contributes zero. A hospital that contributes zero is still
-counted, so the number of hospitals is public.
+Differential privacy compares neighbours: two federations that differ in one privacy unit (a hospital, or a patient). In
+one of them, the unit contributes zero. A hospital that contributes zero is still counted, so the number of hospitals is
+public.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ class Gaussian:
     """Releases with normal noise.
 
     If ``rate`` is below 1, each privacy unit (a hospital, or a patient) takes part with this probability (Poisson
-    sampling). The adversary does not know which units take part.
+    sampling), and the adversary does not know which units take part.
     """
 
     multiplier: float
     """The standard deviation of the noise, in multiples of the sensitivity (the largest change of the released values
     by one privacy unit)."""
     rate: float = 1.0
-    """The probability with which a privacy unit contributes to a release."""
     count: int = 1
-    """The number of such releases."""
 
 
 @dataclass(frozen=True)
@@ -36,33 +34,28 @@ class Laplace:
     """The scale of the noise, in multiples of the sensitivity (the largest change of the released values by one privacy
     unit)."""
     count: int = 1
-    """The number of such releases."""
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """Releases of a sum with normal noise, to which a privacy unit may contribute several times.
-
-    An example is a patient with data at several hospitals.
+    """Releases of a sum with normal noise, to which a privacy unit may contribute several times, such as a patient with
+    data at several hospitals.
     """
 
     multiplier: float
-    """The standard deviation of the noise, in multiples of the largest contribution of a privacy unit at one
-    hospital."""
+    """The standard deviation of the noise, in multiples of the largest contribution of a unit at one hospital."""
     rate: float
-    """The probability with which the privacy unit contributes at a hospital, independently for each hospital."""
+    """The probability with which the unit contributes at a hospital, independently for each hospital."""
     places: int
     """The number of hospitals at which the unit has data."""
     count: int = 1
-    """The number of such releases."""
 
 
 Single = Gaussian | Laplace
 Event = Single | Repeated
 
 Written = tuple[Literal["normal", "laplace"], float, float, int]
-"""An event as plain values, which can be stored in a file: the kind of noise, its multiplier, the sampling probability,
-and the number of releases."""
+"""An event as plain values: the kind of noise, its multiplier, the sampling probability, and the number of releases."""
 
 
 def written(event: Single) -> Written:
@@ -73,6 +66,6 @@ def written(event: Single) -> Written:
 
 
 def read(values: Written) -> Single:
-    """Return the event that :func:`written` converted to these plain values."""
+    """Return the event that :func:`written` converted to plain values."""
     noise, multiplier, rate, count = values
     return Laplace(multiplier, count) if noise == "laplace" else Gaussian(multiplier, rate, count)

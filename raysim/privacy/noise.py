@@ -17,14 +17,12 @@ Origin = Literal["seeded", "system"]
 (``system``)."""
 
 TOGETHER = 2**13
-"""Random numbers for several steps are generated together, up to this many. A step that needs more is generated
-alone."""
+"""The largest number of random numbers that are generated together for several steps."""
 
 
 def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key: int) -> Floats:
-    """Return standard normal numbers of shape ``size``.
-
-    ``origin`` says whether they come from the random stream ``(seed, purpose, *key)`` or from the operating system.
+    """Return standard normal numbers of shape ``size``, from the random stream ``(seed, purpose, *key)`` or from the
+    operating system.
     """
     if origin == "seeded":
         return stream(seed, purpose, *key).standard_normal(size)
@@ -35,13 +33,12 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
 
 
 class StepNormals:
-    """Standard normal numbers for each of the ``steps`` steps of a local update with DP-SGD.
+    """Standard normal numbers for each of the ``steps`` steps of a local update with DP-SGD, from the same sources as
+    :func:`normals`.
 
-    As in :func:`normals`, they come from a random stream or from the operating system. Numbers from a stream are in
-    float32, and computed by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of Random
-    Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of numbers is a point in the plane: its direction is uniform,
-    and half its squared distance from 0 is exponentially distributed. This method takes a third of
-    ``standard_normal``'s time.
+    Numbers from a stream are in float32. They are computed by the transformation of G. E. P. Box, M. E. Muller: *A Note
+    on the Generation of Random Normal Deviates*, Ann. Math. Statist. 29, 1958, in a third of ``standard_normal``'s
+    time.
     """
 
     def __init__(self, origin: Origin, steps: int, seed: int, purpose: str, *key: int) -> None:
@@ -62,7 +59,7 @@ class StepNormals:
         return self._numbers.reshape(-1)[place * size : (place + 1) * size]
 
     def _draw(self, generator: np.random.Generator, count: int) -> None:
-        """Write ``count`` random numbers to reused memory, because allocation would take longer."""
+        """Write ``count`` random numbers to reused memory."""
         pairs = (count + 1) // 2
         if len(self._squares) != pairs:
             self._squares, self._numbers = np.empty(pairs), np.empty((2, pairs), np.float32)
@@ -89,14 +86,14 @@ def laplaces(origin: Origin, size: int, seed: int, purpose: str, *key: int) -> F
 
 
 def grid_units(noise: Floats) -> NDArray[np.int64]:
-    """Round ``noise`` to fixed-point numbers, whose sums are exact; return them as integers."""
+    """Round ``noise`` to fixed-point numbers; return them as integers, whose sums are exact."""
     return np.rint(noise * 2.0**FRACTION_BITS).astype(np.int64)
 
 
 def with_rounding(clip: float, size: int, share: float) -> float:
-    """Return the largest norm that a message of ``size`` scalars, clipped to ``clip``, can have after rounding.
+    """Return the largest norm that a message of ``size`` scalars, clipped to ``clip``, can have after rounding to fixed
+    point.
 
-    Messages are weighted and rounded to fixed-point numbers, which are added exactly. The norm refers to the message
-    before weighting. ``share`` is the message's weight in the sum, above 0.
+    The norm refers to the message before it is weighted. ``share`` is the message's weight in the sum, above 0.
     """
     return clip + float(np.sqrt(size)) * 2.0**-FRACTION_BITS / 2.0 / share

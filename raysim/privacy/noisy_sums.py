@@ -1,7 +1,7 @@
-"""Noisy sums over units: each unit's contribution is clipped, and the noise is in units of that clip.
+"""Noisy sums over privacy units (patients or single rows): each unit's contribution is clipped.
 
-A unit is a patient or a single row. All noisy statistics of hospitals except model updates use :func:`noisy_sum`. For
-each of them, adding or removing one unit changes the sum by at most the norm to which the unit was clipped.
+All noisy statistics of hospitals except model updates use :func:`noisy_sum`. Adding or removing one unit changes a sum
+by at most the norm to which the unit was clipped.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from raysim.privacy.events import Gaussian, Laplace, Single
 from raysim.privacy.noise import Origin, laplaces, normals
 
 SUM_BITS = 30
-"""The number of bits after the binary point of numbers in secure sums. Each number has 64 bits, so that a sum over up
-to four thousand million rows fits."""
+"""The number of bits after the binary point of numbers in secure sums. A sum of 64 bits has room for four thousand
+million rows."""
 
 
 class Hidden(Protocol):
-    """A protocol that adds hospitals' vectors and reveals only the total; ``raysim.secure`` implements it."""
+    """A protocol that adds hospitals' vectors and reveals only the total, such as secure aggregation."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
-        """Return the sum of ``vectors``, one from each hospital, of ``K`` numbers each."""
+        """Return the sum ``[K]`` of ``vectors``, one from each hospital."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The largest norms of the vector that one patient (or row) adds to a sum. Longer vectors are clipped."""
+    """The norms to which vectors are clipped. A sum adds one vector for each patient (or row)."""
 
     absolute: float
-    """The 1-norm to which vectors are clipped for Laplace noise."""
+    """The 1-norm, for Laplace noise."""
     euclidean: float
-    """The 2-norm to which vectors are clipped for normal noise."""
+    """The 2-norm, for normal noise."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,15 @@ class Mechanism:
     """The noise on a sum, as a multiple of the largest change of the sum by one patient (or row)."""
 
     event: Single
-    """The kind of noise (Laplace, or normal without sampling) and its multiplier, as the accountant counts one
-    release."""
+    """The kind of noise (Laplace, or normal without sampling) and its multiplier."""
     origin: Origin
-    """Where the noise's random numbers come from: a stream of the seed (``seeded``), or the operating system
-    (``system``)."""
 
     def in_shares(self, hospitals: int) -> Mechanism:
         """Return the noise that each of ``hospitals`` hospitals adds to a secure sum.
 
-        For normal noise, each hospital adds a share. If two thirds of the hospitals add their shares, the noise of the
-        sum is large enough, even for a hospital that knows its own share. Shares of Laplace noise do not add up to
-        Laplace noise. With Laplace noise, each hospital therefore adds the whole noise.
+        For normal noise, it is a share: the shares of two thirds of the hospitals are enough noise, even for a hospital
+        that knows its own share. Shares of Laplace noise do not add up to Laplace noise, so each hospital adds the
+        whole noise.
         """
         if not isinstance(self.event, Gaussian):
             return self
@@ -65,8 +62,7 @@ class Mechanism:
         return replace(self, event=replace(self.event, multiplier=self.event.multiplier / share))
 
     def bound(self, bounds: Bounds) -> float:
-        """Return the bound on the norm that determines the noise: the 1-norm for Laplace noise, the 2-norm for normal
-        noise."""
+        """Return the bound that determines the noise: the 1-norm for Laplace noise, the 2-norm for normal noise."""
         return bounds.absolute if isinstance(self.event, Laplace) else bounds.euclidean
 
     def noise(self, size: int, seed: int, purpose: str, *key: int) -> Floats:
@@ -102,8 +98,8 @@ def noisy_sum(
 def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats:
     """Return the total of hospitals' noisy ``sums [K]``, computed with fixed-point numbers.
 
-    Only the total is revealed: ``hidden`` masks the sums, with random streams of ``seed``. If ``hidden`` is None, the
-    sums are added without masks, and the total is the same.
+    Only the total is revealed if ``hidden`` masks the sums, with random streams of ``seed``. None means no masks, with
+    the same total.
     """
     units = [np.rint(each * 2.0**SUM_BITS).astype(np.int64) for each in sums]
     whole = np.sum(units, axis=0) if hidden is None else hidden.total(units, seed)
@@ -113,8 +109,8 @@ def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats
 def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:
     """Return the sum ``[K]`` of the vectors of all privacy units, each clipped to ``bounds``.
 
-    A unit's vector is the sum of its ``rows [n, K]``; ``unit [n]`` has the unit of each row. A vector that is not
-    finite adds 0.
+    A unit's vector is the sum of its ``rows [n, K]``; ``unit [n]`` has the unit of each row. Vectors that are not
+    finite add 0.
     """
     units, vectors = int(unit[-1]) + 1 if len(unit) else 0, rows
     if units < len(unit):

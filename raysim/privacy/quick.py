@@ -1,7 +1,7 @@
 """Quick bounds of epsilon for many hospitals: Rényi divergences of integer orders, in closed form.
 
-These upper bounds are typically 10 to 30 % larger than the epsilon from privacy loss distributions. They are used to
-choose the noise of hundreds of hospitals quickly. The reported epsilon is computed by :mod:`raysim.privacy.accountant`.
+These upper bounds are typically 10 to 30 % larger than the reported epsilon, which :mod:`raysim.privacy.accountant`
+computes. They are used to choose the noise of hundreds of hospitals.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ _K = np.arange(ORDERS[-1] + 1)
 _LEFT = np.maximum(ORDERS[:, None] - _K, 0)
 
 TOLERANCE = 1e-4
-"""The relative tolerance of the search for a noise multiplier. The result never has less noise than needed."""
+"""The relative tolerance of the search for a noise multiplier, which never returns less noise than needed."""
 
 
 @lru_cache(maxsize=1024)
 def divergences(multiplier: float, rate: float) -> Floats:
-    """Return the Rényi divergences of one step with normal noise and Poisson sampling with probability ``rate``.
-
-    There is one divergence for each of ``ORDERS``.
+    """Return the Rényi divergences, at each of ``ORDERS``, of one step with normal noise and Poisson sampling of
+    probability ``rate``.
     """
     if rate >= 1:
         return ORDERS / (2.0 * multiplier**2)
@@ -41,7 +40,6 @@ def divergences(multiplier: float, rate: float) -> Floats:
 
 @cache
 def _binomials() -> Floats:
-    """Return the logarithms of each order's binomial coefficients, one row for each order."""
     from scipy.special import gammaln
 
     logs: Floats = gammaln(ORDERS[:, None] + 1) - gammaln(_K + 1) - gammaln(_LEFT + 1)
@@ -52,8 +50,7 @@ def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: fl
     """Return an upper bound of the epsilon of ``steps`` steps with normal noise and Poisson sampling of probability
     ``rate``.
 
-    ``others`` is the cost of further releases with normal noise and without sampling: the sum of their ``1 /
-    multiplier^2``.
+    ``others`` is the sum of ``1 / multiplier^2`` over further releases with normal noise and without sampling.
     """
     if not steps and not others:
         return 0.0
@@ -69,8 +66,7 @@ def epsilon_at_several(
     """Return an upper bound of the epsilon of a patient with data at ``places`` hospitals, for any choice of them.
 
     ``steps`` has the noise multiplier, the sampling probability and the number of steps of each hospital. ``others`` is
-    the cost of each hospital's other releases, as in :func:`epsilon`. At each order, the ``places`` largest divergences
-    of hospitals are added.
+    the cost of each hospital's other releases, as in :func:`epsilon`.
     """
     made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
     if any(multiplier <= 0 for multiplier, _, _ in made):
@@ -100,8 +96,8 @@ def epsilon_of(events: Sequence[Single], delta: float) -> float:
 def least_epsilon(events: Sequence[Single], delta: float) -> float:
     """Return the smaller of two upper bounds of the epsilon of all releases ``events`` together.
 
-    One is the result of :func:`epsilon_of` for all releases. The other is the bound for the releases with normal noise,
-    plus the epsilons of the releases with Laplace noise.
+    One is :func:`epsilon_of`. The other is :func:`epsilon_of` for releases with normal noise, plus the epsilons of
+    releases with Laplace noise.
     """
     normal = [event for event in events if isinstance(event, Gaussian)]
     pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
@@ -116,7 +112,8 @@ def of_laplace(multiplier: float) -> Floats:
 
 def _converted(whole: Floats, delta: float) -> float:
     """Return epsilon at ``delta`` from divergences at each of ``ORDERS`` (Canonne, Kamath, Steinke 2020,
-    arXiv:2004.00010v4, proposition 12)."""
+    arXiv:2004.00010v4, proposition 12).
+    """
     bounds = whole + np.log1p(-1.0 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
     return float(max(bounds.min(), 0.0))
 
@@ -125,8 +122,8 @@ def _converted(whole: Floats, delta: float) -> float:
 def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
     """Return a noise multiplier for which the bound :func:`epsilon` is at most ``target``.
 
-    The other arguments are as in :func:`epsilon`. Raises ``ValueError`` if there is no such multiplier, because for a
-    given delta the bound stays above some positive value however large the noise is.
+    Raises ``ValueError`` if there is none: for a given delta, the bound stays above some positive value however large
+    the noise is.
     """
     from scipy.optimize import brentq  # a third of a second to import, and only a privacy guarantee needs it
 

@@ -1,8 +1,7 @@
 """The privacy loss distribution of normal noise on a sum to which a unit contributes several times.
 
-The distribution equals that of the library dp-accounting bit for bit, but is computed in less time. The library finds
-the output with a given privacy loss by bisection, for one group of losses after the other, in Python. Here the same
-bisection is made for all losses at once.
+The distribution equals that of the library dp-accounting bit for bit, but is computed faster, by one bisection for all
+losses at once.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from raysim.core.arrays import Floats
 def distribution(multiplier: float, places: Sequence[float], chances: Sequence[float], interval: float) -> Any:
     """Return the privacy loss distribution of one noisy sum, as a ``PrivacyLossDistribution`` of dp-accounting.
 
-    A privacy unit (such as a patient) contributes ``places[i]`` times to the sum with probability ``chances[i]``. The
-    noise is normal with the standard deviation ``multiplier``. ``interval`` is the step by which privacy losses are
-    discretised.
+    A privacy unit (such as a patient) contributes ``places[i]`` times with probability ``chances[i]``. The normal noise
+    has the standard deviation ``multiplier``. Privacy losses are discretised in steps of ``interval``.
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, MixtureGaussianPrivacyLoss

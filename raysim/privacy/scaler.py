@@ -20,7 +20,6 @@ class ScalerNoise:
     """How each hospital adds noise to the sums for means and standard deviations."""
 
     mechanism: Mechanism
-    """The kind and the size of the noise."""
     unit: Literal["patient", "example"]
     """The privacy unit, whose rows are clipped together: a patient, or an example (one row)."""
     rows: int
@@ -29,7 +28,7 @@ class ScalerNoise:
     """Whether the server learns only the secure sum over hospitals, so that each hospital adds only a share of normal
     noise."""
     hidden: Hidden | None = None
-    """The protocol that masks secure sums. None means that sums are added unmasked, with the same result."""
+    """The protocol that masks secure sums. None means no masks, with the same result."""
 
     @property
     def named(self) -> str:
@@ -44,18 +43,14 @@ class ScalerNoise:
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
         """Return the noisy sum ``[K]`` of a hospital's ``rows [n, K]``, whose entries must be from -1 to 1.
 
-        The sum of the rows of each privacy unit (a patient, or a single row) is clipped to the largest norm of a single
-        row. ``unit [n]`` has the unit of each row. ``hospitals`` is the number of hospitals that send such sums.
-        ``seed`` and ``hospital`` identify the random stream of the noise.
+        The sum of the rows of each privacy unit is clipped to the largest norm of a single row. ``unit [n]`` has the
+        unit of each row. ``hospitals`` is the number of hospitals that send sums.
         """
         bounds = _of_a_row(rows.shape[1])
         return noisy_sum(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """Return the total of hospitals' noisy ``sums [K]``, which the server learns.
-
-        With secure aggregation, the sums are added as fixed-point numbers.
-        """
+        """Return the total of hospitals' noisy ``sums [K]``, which the server learns."""
         if not self.shared:
             return np.asarray(sum(sums, np.zeros(len(sums[0]))))
         return total_of(sums, self.hidden, seed)

@@ -15,8 +15,7 @@ SHARED = (
     "holds only with privacy.noise: system, because runs with the same seed have the same noise, which can be "
     "subtracted"
 )
-"""The end of a sentence on the joint epsilon of several runs. This end is used if the runs have the same seed and take
-their noise from it (``seeded``), so that their noise is the same."""
+"""The end of a sentence on the joint epsilon of several runs, if their noise comes from the same seed."""
 
 
 @dataclass(frozen=True)
@@ -32,21 +31,19 @@ class Statement:
     against: str
     """The adversary for whom :attr:`epsilon` is stated: ``outsider``, ``peer`` or ``server``."""
     delta: float
-    """The delta of (epsilon, delta)-differential privacy."""
     epsilons: Mapping[str, float] = field(default_factory=dict)
-    """The epsilon for each adversary. It is infinite if hospitals sent messages that neither have noise nor are
-    declared public."""
+    """The epsilon for each adversary; infinite if hospitals sent messages that neither have noise nor are declared
+    public."""
     covered: Mapping[str, float] = field(default_factory=dict)
     """For each adversary, the epsilon of the messages with noise alone, as if hospitals had sent nothing else."""
     covers: tuple[str, ...] = ()
     """The kinds of messages with noise."""
     declared_public: tuple[str, ...] = ()
-    """The kinds of messages that the configuration declares public, so that they need no noise."""
+    """The kinds of messages that the configuration declares public."""
     unreleased: tuple[str, ...] = ()
-    """The kinds of messages that are declared public, or for which noise is configured, but that no hospital has
-    sent."""
+    """The kinds of messages that are declared public or have configured noise, but that no hospital has sent."""
     not_private: tuple[str, ...] = ()
-    """The kinds of messages that hospitals sent without noise, and that are not declared public."""
+    """The kinds of messages that hospitals sent without noise and that are not declared public."""
     noise_multiplier: float | None = None
     """The standard deviation of the noise, in multiples of ``clip``; None if each hospital has its own multiplier."""
     clip: float = math.inf
@@ -55,24 +52,21 @@ class Statement:
     """The smallest (``least``), the ``median`` and the largest (``most``) of hospitals' epsilons, each with the same
     statistic of their noise multipliers. None unless each hospital adds noise to its own gradient steps."""
     releases: Mapping[str, Sequence[Sequence[Written]]] | None = None
-    """For each adversary, the noisy releases to which a privacy unit may contribute; None if unknown.
-
-    There is one list of releases for all hospitals, or one list for each hospital.
-    """
-    twice: float | None = None
+    """For each adversary, the noisy releases to which a privacy unit may contribute: one list for all hospitals, or one
+    for each hospital. None if unknown."""
+    at_two_hospitals: float | None = None
     """The largest epsilon of a patient with rows at two hospitals, against an outsider, for the messages with noise
     alone. None if the privacy unit is not a patient."""
 
     noise: Origin = "system"
-    """Where the noise's random numbers come from: a stream of the seed (``seeded``), or the operating system
-    (``system``)."""
+    """Where the noise's random numbers come from: a seed (``seeded``), or the operating system (``system``)."""
 
     further: tuple[Statement, ...] = ()
     """The guarantees of further runs on the same data: the run without its attack, and the trials of tuning."""
 
     @property
     def epsilon(self) -> float:
-        """Return the epsilon for the adversary ``against``, for whom the guarantee is stated."""
+        """Return the epsilon for the adversary ``against``."""
         return self.epsilons[self.against]
 
     def as_json(self) -> dict[str, Any]:
@@ -92,8 +86,8 @@ class Statement:
             "noise_multiplier": self.noise_multiplier,
             "clip": _json(self.clip),
             **({} if self.by_hospital is None else {"by_hospital": self._hospitals()}),
-            **({} if self.twice is None else {"epsilon_at_two_hospitals": _json(self.twice)}),
-            **({} if not self.further else {"all_plays": self._all_plays()}),
+            **({} if self.at_two_hospitals is None else {"epsilon_at_two_hospitals": _json(self.at_two_hospitals)}),
+            **({} if not self.further else {"all_plays": self._together()}),
             "statement": self.sentence(),
         }
 
@@ -102,14 +96,13 @@ class Statement:
         return {which: dict(zip(names, map(_json, values), strict=True)) for which, values in figures.items()}
 
     @property
-    def plays(self) -> tuple[Statement, ...]:
-        """Return the guarantees of this run and of the additional runs: the run without its attack, and trials of
-        tuning."""
-        return (self, *(play for each in self.further for play in each.plays))
+    def all_runs(self) -> tuple[Statement, ...]:
+        """Return the guarantees of this run and of all ``further`` runs."""
+        return (self, *(run for each in self.further for run in each.all_runs))
 
-    def _all_plays(self) -> dict[str, float | int | str]:
+    def _together(self) -> dict[str, float | int | str]:
         epsilon, delta, against = together([self])
-        return {"plays": len(self.plays), "epsilon": _json(epsilon), "delta": delta, "against": against}
+        return {"plays": len(self.all_runs), "epsilon": _json(epsilon), "delta": delta, "against": against}
 
     def sentence(self) -> str:
         """Return the guarantee, and what it does not cover, as one sentence."""
@@ -130,13 +123,12 @@ class Statement:
 def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
     """Return the joint epsilon and delta of several runs, and the adversary for whom they hold.
 
-    The additional runs of each statement (without an attack, or for tuning) are included. If all releases are known,
-    they are composed at the largest delta. If each hospital has its own noise, releases are composed for each hospital,
-    and the largest epsilon is returned. If releases are unknown, or if runs have different hospitals, epsilons and
-    deltas are added. For runs with different privacy units epsilon is infinite, because noise that hides a patient does
-    not hide a hospital.
+    The ``further`` runs of each statement are included. If all releases are known, they are composed at the largest
+    delta. If each hospital has its own noise, the result is the largest epsilon of a hospital. If releases are unknown,
+    or if runs have different hospitals, epsilons and deltas are added. For different privacy units epsilon is infinite,
+    because noise that hides a patient does not hide a hospital.
     """
-    statements = [play for each in statements for play in each.plays]
+    statements = [run for each in statements for run in each.all_runs]
     first = statements[0]
     against = first.against if all(each.against == first.against for each in statements) else "server"
     delta = max(each.delta for each in statements)

@@ -48,7 +48,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 def figures_in(table: Container[str]) -> tuple[str, ...]:
     """Return the names of the metrics that a comparison with these columns reports."""
     kind = reporting(table)
-    return kind.headline, *kind.beside, *EQUITY
+    return kind.headline, *kind.secondary, *EQUITY
 
 
 def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:

@@ -56,7 +56,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
     """
     task, tables = federation.task, []
     took_part = outcome.participated(len(federation.hospitals))
-    rounds = {} if took_part is None else {"participated": took_part, "rounds": outcome.played}
+    rounds = {} if took_part is None else {"participated": took_part, "rounds": outcome.rounds_run}
     for model, figures in outcome.figures.items():
         columns = dict(zip(task.figures, figures.T, strict=True))
         intervals = auroc_intervals(outcome, model)

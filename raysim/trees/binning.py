@@ -32,8 +32,9 @@ class Bins:
 
     @staticmethod
     def between(edges: Sequence[Floats], levels: tuple[int, ...]) -> Bins:
-        """Return the bins of ``F`` columns with given ``edges`` (none for categories) and numbers of categories,
-        ``levels``."""
+        """Return the bins of ``F`` columns from ``edges`` (none for categories) and numbers of categories,
+        ``levels``.
+        """
         return Bins(np.concatenate([np.zeros(0), *edges]), np.array([len(each) for each in edges], np.int64), levels)
 
     @staticmethod
@@ -98,9 +99,7 @@ class Bins:
 
 
 def find_bins(task: TreeTask) -> Generator[Prefixes, Ints, Bins]:
-    """Find the bins of a task's columns by :func:`raysim.trees.edges.find_edges`: yield requests for counts, receive
-    counts.
-    """
+    """Find the bins of a task's columns, with requests for counts as in :func:`raysim.trees.edges.find_edges`."""
     numbers = np.flatnonzero(np.array(task.levels) == 0)
     if not len(numbers):
         return Bins.of(task, {})

@@ -20,8 +20,7 @@ from raysim.trees.losses import GRID, base, gradients, label_scale, label_units,
 from raysim.trees.settings import TreeTask
 
 LEAST_LABELS = 30
-"""The smallest number of validation rows (for classes: of each class) from which a hospital decides how many trees it
-keeps."""
+"""The smallest number of validation rows (for classes: of each class) that decide how many trees a hospital keeps."""
 
 
 class Rows:
@@ -65,7 +64,7 @@ class Rows:
 
 
 class Validation:
-    """Validation rows, whose loss decides when boosting ends and how many trees the model keeps."""
+    """Validation rows, whose loss decides when boosting ends and how many trees are kept."""
 
     def __init__(self, task: TreeTask, start: Forest, rows: Rows, stop: Stop) -> None:
         """``start`` is the forest to which trees are added. The margins of ``rows`` already include its trees."""
@@ -83,7 +82,7 @@ class Validation:
         return self._checks.waited(self._stop.tolerance) >= self._stop.patience
 
     def best(self, forest: Forest) -> Forest:
-        """Return ``forest`` without the trees that were added after the smallest validation loss."""
+        """Return ``forest`` without the trees added after the smallest validation loss."""
         checks, start = self._checks, len(self._start)
         if checks.best is None or (start and checks.before <= checks.losses[checks.best]):
             return forest.first(start) if start else forest
@@ -124,12 +123,12 @@ def boosted(
 ) -> Forest:
     """Grow the trees of a task on rows ``X [n, F]`` with labels ``y [n]``.
 
-    - ``bins``: the bins of the columns; None: computed from ``X``.
-    - ``forest``: the trees to which the new trees are added; None: boosting begins without trees.
+    - ``bins``: the bins of the columns; by default computed from ``X``.
+    - ``forest``: the trees to which the new trees are added; by default none.
     - ``columns(t)`` returns a mask ``[F]`` of the columns that the trees of boosting step ``t`` may split by, and
       ``rows(t)`` a mask ``[n]`` of the rows on which these trees are grown. None means all.
-    - ``held``: validation rows, which decide how many trees are kept if there are :func:`enough` of them; None: all
-      trees are kept.
+    - ``held``: validation rows, which decide how many trees are kept if there are :func:`enough` of them; by default
+      all trees are kept.
     """
     bins = bins_of(task, X) if bins is None else bins
     forest = starting(task, y) if forest is None else forest

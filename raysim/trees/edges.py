@@ -1,9 +1,9 @@
 """The edges of the bins of a numeric column, computed from counts of rows alone.
 
 Finite float32 numbers are mapped to unsigned integers of 32 bits in the same order (:func:`ordered`). The value with a
-given rank is then found 8 bits at a time, beginning with the highest bits. Let the prefix be the bits found so far. At
-each step, the values that begin with the prefix are counted by their next 8 bits. Hospitals' counts add up to those of
-the pooled rows, so edges do not depend on which hospital has which rows.
+given rank is found 8 bits at a time, highest bits first: values that begin with the bits found so far (the prefix) are
+counted by their next 8 bits. Hospitals' counts add up to those of the pooled rows, so edges do not depend on which
+hospital has which rows.
 
 With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the smallest value for which at least ``k n / B``
 of the values are not larger. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of ``v_k`` and
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from raysim.core.arrays import Floats, Ints
 
 STEP = 8
-"""The number of bits of a value that are found in one round of counting."""
+"""The number of bits that are found in one round of counting."""
 
 WIDTH = 2**STEP
 
@@ -38,8 +38,8 @@ MISSING = 2**32 - 1
 class Prefixes:
     """A request to count rows by the next 8 bits of their values, for ``Q`` pairs of a column and a prefix.
 
-    ``column [Q]`` are column indices, and ``prefix [Q]`` the first ``bits`` bits of values. The counts ``[Q, 256]`` are
-    the numbers of rows whose value begins with the prefix, for each value of the next 8 bits.
+    ``column [Q]`` are column indices, and ``prefix [Q]`` the first ``bits`` bits of values. The counts are ``[Q,
+    256]``, one for each value of the next 8 bits.
     """
 
     column: Ints

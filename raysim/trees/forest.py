@@ -24,14 +24,14 @@ OF_TREES = ("column", "threshold", "missing_left", "levels", "value", "gain", "h
 """The fields of a forest whose first axis is the trees."""
 
 WORD = 16
-"""The number of categories in one integer: sets of categories are stored as bits of integers."""
+"""The number of categories that one integer stores, one bit each."""
 
 BLOCK = 2**14
 """The number of rows scored together, so that working memory stays in the cache."""
 
 
 def words_of(task: TreeTask) -> int:
-    """Return the number of integers in which a node's set of categories is stored; 0 if all columns are numbers."""
+    """Return the number of integers that store a node's set of categories; 0 if all columns are numbers."""
     return -(-max(task.levels, default=0) // WORD)
 
 
@@ -39,9 +39,9 @@ def words_of(task: TreeTask) -> int:
 class Forest:
     """The ``T`` trees of a model and the margins of a row before the first tree.
 
-    Fields have the names and shapes of :mod:`raysim.trees.stored`. Two of them differ from the stored form: ``column``
-    is -1 for a node that is not split, and ``threshold`` is infinite if all numbers go left. ``base`` and ``value`` are
-    integers in units of ``2^(scale - 40)``.
+    Fields have the names and shapes of :mod:`raysim.trees.stored`, with two differences: ``column`` is -1 for a node
+    that is not split, and ``threshold`` is infinite if all numbers go left. ``base`` and ``value`` are integers in
+    units of ``2^(scale - 40)``.
     """
 
     task: TreeTask
@@ -119,9 +119,9 @@ class Forest:
         return made
 
     def steps(self, X: NDArray[Any]) -> Ints:
-        """Return the sum of the trees' values for each row of ``X [n, F]`` and each of ``K`` outputs, ``[n, K]``.
+        """Return the sum of the trees' values for each row of ``X [n, F]`` and each output, ``[n, K]``.
 
-        The sums are integers in units of ``2^(scale - 40)``, without the initial margins.
+        Sums are integers in units of ``2^(scale - 40)``, without the initial margins.
         """
         K = self.task.outputs
         steps = np.zeros((len(X), K), np.int64)
@@ -157,7 +157,6 @@ class Forest:
         return np.array(self.task.levels) > 0
 
     def _known(self, by: NDArray[Any], values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return whether each of ``values [n]`` is a known category of its column ``by [n]``."""
         known: NDArray[np.bool_] = (values >= 0) & (values < np.array(self.task.levels)[by])
         return known
 

@@ -2,8 +2,7 @@
 
 The nodes of a tree are numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``. Of two
 children, only the histogram of the child with fewer rows is requested, or of the left child if both have equally many.
-The other child's histogram is the parent's histogram minus the requested one. This is exact, because histograms consist
-of whole numbers.
+Subtracting it from the parent's gives the other histogram exactly, because histograms consist of whole numbers.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ class Grown:
     column: NDArray[np.int16]
     """The column by which each node is split, ``[I]``; -1 if it is not split."""
     bin: NDArray[np.int16]
-    """The last bin, or the number of categories minus 1, that goes left at each split, ``[I]``; see
-    :attr:`raysim.trees.splits.Split.bin`."""
+    """The last bin that goes left at each split, ``[I]``; for categories, see :attr:`raysim.trees.splits.Split.bin`."""
     left: NDArray[np.bool_]
     """Whether each bin of the split's column goes left, ``[I, L]``; the bin of missing values is the column's last."""
     gain: Floats
@@ -49,7 +47,7 @@ class Grown:
 
     @staticmethod
     def empty(depth: int, bins: Bins) -> Grown:
-        """Return a tree without splits, whose sums are not yet known."""
+        """Return a tree without splits, with all sums 0."""
         splits = 2**depth - 1
         return Grown(
             np.full(splits, -1, np.int16),
@@ -64,9 +62,8 @@ class Grown:
 def descended(
     codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], node: NDArray[np.uint16]
 ) -> NDArray[np.uint16]:
-    """Return the nodes that rows reach from ``node [n]`` by one more level of splits, ``[n]``.
-
-    Rows at leaves stay there.
+    """Return the nodes that rows reach from ``node [n]`` by one more level of splits, ``[n]``. Rows at leaves stay
+    there.
 
     ``codes [n, F]`` are the bins of the rows' values; ``column [I]`` and ``left [I, L]`` are as in :class:`Grown`.
     """
@@ -111,9 +108,7 @@ def level_of(nodes: Ints) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A request for the histograms of ``nodes [m]`` in partly grown ``trees``; ``which [m]`` is the index of each
-    node's tree.
-    """
+    """A request for the histograms of ``nodes [m]``; node ``i`` is in the partly grown tree ``trees[which[i]]``."""
 
     trees: Sequence[Grown]
     which: Ints
@@ -121,8 +116,8 @@ class Level:
 
 
 Growing = Generator[Level, Floats, list[Grown]]
-"""The type of generators that grow trees: they yield requests (:class:`Level`), receive the requested histograms ``[m,
-W, 3]``, and return the trees."""
+"""The type of generators that grow trees: they yield requests (:class:`Level`), receive histograms ``[m, W, 3]``, and
+return the trees."""
 
 
 def grow(
@@ -130,8 +125,8 @@ def grow(
 ) -> Growing:
     """Grow ``together`` trees at once, level by level (:data:`Growing`).
 
-    ``columns`` has, for each tree, a mask ``[F]`` of the columns that splits may use, or None for all; empty: all
-    columns.
+    ``columns`` has, for each tree, a mask ``[F]`` of the columns that splits may use. None, or an empty sequence, means
+    all.
     """
     trees = [Grown.empty(settings.depth, bins) for _ in range(together)]
     asked = [(k, 0) for k in range(together)]

@@ -28,8 +28,7 @@ FEW = 2**12
 class Cells:
     """Combinations of bins of several columns, over which rows are summed faster than over single bins.
 
-    Neighbouring columns form ``G`` groups. A cell is a combination of bins, one for each column of a group. A bin's sum
-    is the sum over the cells that belong to it.
+    Neighbouring columns form ``G`` groups. A cell is a combination of bins, one for each column of a group.
     """
 
     group: Ints
@@ -80,7 +79,6 @@ class Binned:
     """Rows whose values are replaced by the indices of their bins, ``codes [n, F]``."""
 
     def __init__(self, bins: Bins, codes: NDArray[np.uint8], cells: NDArray[np.int32] | None = None) -> None:
-        """``cells`` is the result of :meth:`cells` for the same rows; None: it is computed when needed."""
         self.bins, self.codes = bins, codes
         self._cells = cells
 
@@ -91,11 +89,11 @@ class Binned:
         return self._cells
 
     def histograms(self, nodes: Sequence[Ints], g: Floats, h: Floats) -> Floats:
-        """Return the histograms of ``m`` nodes over the ``W`` bins of all columns, ``[m, W, 3]``.
+        """Return the histograms of ``m`` nodes over the ``W`` bins of all columns, ``[m, W, 3]``: sums of ``g``, sums
+        of ``h`` and numbers of rows.
 
-        For each bin they have the sums of ``g`` and of ``h`` over the bin's rows, and the number of rows. ``nodes`` has
-        the rows of each node, ascending. The gradients ``g [n]`` and second derivatives ``h [n]`` are whole numbers, in
-        units of 2^-30, so that sums are exact in any order of addition.
+        ``nodes`` has the rows of each node, ascending. The gradients ``g [n]`` and second derivatives ``h [n]`` are
+        whole numbers, in units of 2^-30, so that sums are exact in any order of addition.
         """
         taken = sum(map(len, nodes))
         if taken < FEW * len(nodes):

@@ -1,9 +1,8 @@
 """Each row's contribution to the sums from which trees are grown: the gradient and the second derivative of its loss.
 
 Both are rounded, row by row, to whole multiples of 2^-30. A row's margin is the initial margin plus the values of the
-leaves that the row reaches. Margins and leaf values are whole multiples of 2^-40, so that this sum is exact. Numeric
-labels are first divided by a power of two, ``2^scale``, so that they are between -1 and 1. Sums over rows are exact for
-up to 2^23 rows.
+leaves that the row reaches, all whole multiples of 2^-40. Numeric labels are first divided by a power of two,
+``2^scale``, so that they are between -1 and 1. Sums over rows are exact for up to 2^23 rows.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LARGEST = 2**46
 """The largest magnitude of a leaf value (64), in multiples of ``1 / MARGIN``; larger values are clipped."""
 
 LOG_MEAN = 30.0
-"""The largest logarithm of an expected count; larger outputs of a Poisson model are cut to it."""
+"""The largest logarithm of an expected count in gradients and losses of a Poisson model."""
 
 
 def gradients(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> tuple[Floats, Floats]:
@@ -85,8 +84,8 @@ def base(loss: Loss, sums: Floats, rows: int) -> Ints:
     """Return the margins ``[K]`` of a model without trees that minimise the loss, as integers in units of ``2^-40``.
 
     ``sums`` is the number of rows of each class, ``[C]``, or the sum of the labels ``[1]`` (divided by ``2^scale``).
-    For more than two classes the margins are the logarithms of the classes' shares, minus the mean of these logarithms.
-    Raises ``ValueError`` for a class without rows, and if all counts are 0.
+    For more than two classes, margins have mean 0. Raises ``ValueError`` for a class without rows, and if all counts
+    are 0.
     """
     if loss in ("logistic", "softmax"):
         if (sums <= 0).any():

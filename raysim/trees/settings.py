@@ -75,8 +75,8 @@ class TreeSettings:
 class TreeTask:
     """The settings of trees, and the columns and the label for which they are grown.
 
-    - ``levels [F]``: the number of categories of each column; 0 for a column of numbers. Categories are coded as 0, 1,
-      ...; a missing value is NaN in both kinds of columns.
+    - ``levels [F]``: the number of categories of each column, coded as 0, 1, ...; 0 for a column of numbers. Missing
+      values are NaN.
     - ``classes``: the number of classes of the label; 0 if the label is a number.
     """
 
@@ -93,7 +93,7 @@ class TreeTask:
 
     @property
     def outputs(self) -> int:
-        """Return the number of outputs of the model, ``K``. Each boosting step grows one tree for each output."""
+        """Return the number of outputs of the model, ``K``, and of trees in each boosting step."""
         return self.classes if self.classes > 2 else 1
 
     @property
@@ -123,7 +123,7 @@ class TreeTask:
 
 
 def check_levels(names: Sequence[str], levels: Sequence[int]) -> None:
-    """Raise ``ValueError`` for a column with more categories than a tree's node can list."""
+    """Raise ``ValueError`` for a column with more than ``MOST_LEVELS`` categories."""
     for name, count in zip(names, levels, strict=True):
         if count > MOST_LEVELS:
             raise ValueError(

@@ -101,10 +101,10 @@ def best_splits(
 
 
 def _padded(sums: Floats, units: Floats, bins: Bins) -> tuple[Floats, Floats]:
-    """Return histograms ``sums [m, W, 3]``, times ``units [3]``, with an axis for columns, ``[3, m, B, F]``.
+    """Return histograms ``sums [m, W, 3]``, times ``units [3]``, as ``[3, m, B, F]``, and the sums of missing values,
+    ``[3, m, F]``.
 
-    Also returns the sums of missing values, ``[3, m, F]``. ``B`` is the largest number of bins of a column; entries
-    beyond a column's bins are 0.
+    ``B`` is the largest number of bins of a column; entries beyond a column's bins are 0.
     """
     at = np.arange(int(bins.sizes.max()))[:, None]
     inside = at < bins.sizes
@@ -116,10 +116,7 @@ def _padded(sums: Floats, units: Floats, bins: Bins) -> tuple[Floats, Floats]:
 
 
 def _accumulated(values: Floats) -> Floats:
-    """Return cumulative sums of ``values [3, m, B, F]`` over the ``B`` bins.
-
-    In this memory order, adding bin by bin is six times faster than ``np.cumsum``.
-    """
+    """Return cumulative sums of ``values [3, m, B, F]`` over the ``B`` bins, six times faster than ``np.cumsum``."""
     made = np.empty_like(values)
     made[:, :, 0] = values[:, :, 0]
     for bin in range(1, values.shape[2]):
@@ -128,9 +125,7 @@ def _accumulated(values: Floats) -> Floats:
 
 
 def _ordered_levels(values: Floats, bins: Bins, l2: float) -> Ints | None:
-    """Return the order of bins by ``G/(H + l2)`` in each node and column, ``[m, B, F]``; None if all columns are
-    numbers.
-    """
+    """Return the order of bins by ``G/(H + l2)`` in each node and column, ``[m, B, F]``; None without categories."""
     if not any(bins.levels):
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -141,7 +136,6 @@ def _ordered_levels(values: Floats, bins: Bins, l2: float) -> Ints | None:
 
 
 def _score(G: Floats, H: Floats, l2: float) -> Floats:
-    """Return ``G^2/(H + l2)``; 0 if the denominator is 0."""
     H = H + l2
     if l2 > 0:
         return G * G / H
@@ -149,7 +143,7 @@ def _score(G: Floats, H: Floats, l2: float) -> Floats:
 
 
 def _gains(left: Floats, whole: Floats, settings: TreeSettings) -> Floats:
-    """Return the gain of each candidate split, ``[...]``; minus infinity for a split that is not allowed."""
+    """Return the gain of each candidate split; minus infinity for a split that is not allowed."""
     right = whole - left
     children = _score(left[0], left[1], settings.l2)
     children += _score(right[0], right[1], settings.l2)
@@ -167,8 +161,8 @@ def _two_sided(
 
     There are ``K`` pairs of a node and a column with missing values, with ``B`` candidates each.
 
-    - ``low [3, K, B]``: sums over the left side of each candidate, without the rows that have a missing value.
-    - ``missing`` and ``whole [3, K]``: sums over the rows that have a missing value, and over all rows of the node.
+    - ``low [3, K, B]``: sums over the left side of each candidate, without missing values.
+    - ``missing`` and ``whole [3, K]``: sums over the rows with missing values, and over all rows of the node.
     - ``counts [K, B]``: the number of rows in each candidate's bin. ``of [K]``: the column of each pair.
     """
     gains = np.stack(

@@ -36,8 +36,7 @@ from raysim.trees.forest import Forest, words_of
 from raysim.trees.settings import TreeTask
 
 PART = 2**24
-"""The base in which a large whole number is stored as two numbers: whole numbers below it are exact in single
-precision."""
+"""The base in which a large whole number is stored as two numbers, each exact in single precision."""
 
 BEYOND = float(np.finfo(np.float32).max)
 """The number that is stored for an infinite threshold."""

@@ -34,9 +34,12 @@ def test_counts_are_those_of_the_predictions(federate: MakeFederation) -> None:
             assert counts.events[h] == y.sum()
             if part == "test":
                 called = z[rows] >= 0
-                assert counts.called[h, 2].tolist() == [(called & (y == 1)).sum(), (called & (y == 0)).sum()]
+                assert counts.at_least[h, 2].tolist() == [
+                    (called & (y == 1)).sum(),
+                    (called & (y == 0)).sum(),
+                ]
             assert counts.hospital(h).positives.sum() == y.sum()
-    assert outcome.scores["global"].called.shape == (5, 3, 2)
+    assert outcome.scores["global"].at_least.shape == (5, 3, 2)
 
 
 def test_every_byte_of_them_is_in_the_ledger_and_no_traffic(federate: MakeFederation) -> None:

@@ -63,7 +63,7 @@ def test_a_strategy_that_solves_ends_by_itself_and_serves_its_last_round(federat
     stops = run(federation, job, 1)
     assert stops.stopped is None
     assert stops.ended
-    assert stops.played > 1
+    assert stops.rounds_run > 1
     same_models(stops, run(federation, replace(job, stop=None), 1))
 
 
@@ -192,21 +192,21 @@ def test_who_goes_on_from_anothers_standing_goes_on_with_its_checks(federation: 
     """As in population-based training: without its history, and with a patience of one's own."""
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
     job = stopping(federation, FineTuning(), patience=4)
-    *_, whole = JobRun(pool, job).play()
+    *_, whole = JobRun(pool, job).run()
     donor = JobRun(pool, job)
-    events = donor.play()
+    events = donor.run()
     next(events), next(events), next(events)
     standing = donor.state_after_round()
     assert standing is not None
     assert (standing.round, standing.stopping.rounds) == (3, (1, 2, 3))
-    *_, heir = JobRun(pool, job, standing).play()
+    *_, heir = JobRun(pool, job, standing).run()
     assert isinstance(whole, Outcome)
     assert isinstance(heir, Outcome)
     assert heir.stopped == whole.stopped
     np.testing.assert_array_equal(heir.models, whole.models)
     assert repr(heir.metrics) == repr(whole.metrics)
     hasty = replace(job, stop=StopSection(patience=1, tolerance=10.0))
-    *_, early = JobRun(pool, hasty, standing).play()
+    *_, early = JobRun(pool, hasty, standing).run()
     assert isinstance(early, Outcome)
     assert (ended(early).last, early.rounds) == (3, [])
 

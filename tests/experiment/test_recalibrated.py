@@ -40,7 +40,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compare(out: str, **keys: Any) -> Path:
     config = reading.resolve(TREE | {"strategies": ["fedavg", "chip"], "seeds": [1, 2]} | keys, reads=())
-    running.play_comparison(config, Path(out).absolute(), Console(file=io.StringIO()), in_process=True, verbose=False)
+    running.execute_comparison(
+        config, Path(out).absolute(), Console(file=io.StringIO()), in_process=True, verbose=False
+    )
     return Path(out)
 
 

@@ -54,7 +54,7 @@ def compare(tree: dict[str, Any], out: str) -> None:
     path = Path(f"{out}.yaml")
     path.write_text(yaml.safe_dump(tree))
     config = reading.resolve(path, reads=())
-    running.play_comparison(config, Path(out).absolute(), console, in_process=True, verbose=False)
+    running.execute_comparison(config, Path(out).absolute(), console, in_process=True, verbose=False)
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ from raysim.metrics.declared import ScoreFigure
 SPECIFICITY = ScoreFigure(
     name="specificity",
     unit="specificity, share of rows without the event",
-    meaning="Share of rows without the event that are not called.",
+    meaning="Share of rows without the event that are predicted negative.",
     mean="Mean specificity, weighted by evaluated rows.",
     larger=True,
     undefined="with one class",
     weighted_by="other rows",
     gap=True,
-    of_rows=lambda rows: rows.segments.counts(~rows.called & ~rows.positive) / (rows.n - rows.events),
-    of_counts=lambda of: of.not_called(of.negatives) / of.others,
+    of_rows=lambda rows: rows.segments.counts(~rows.predicted_positive & ~rows.positive) / (rows.n - rows.events),
+    of_counts=lambda of: of.predicted_negative(of.negatives) / of.others,
 )
 WRONG = "specificity"
 """
@@ -65,7 +65,7 @@ def test_a_registered_figure_is_listed_and_a_wrong_one_is_refused(tmp_path: Path
     install(tmp_path / "right", "SPECIFICITY")
     listed = raysim(tmp_path / "right", "list", "metrics", "--json")
     metrics = json.loads(listed.stdout)["classification"]
-    assert metrics["per_hospital"]["specificity"] == "Share of rows without the event that are not called."
+    assert metrics["per_hospital"]["specificity"] == "Share of rows without the event that are predicted negative."
     assert metrics["over_hospitals"]["specificity"] == "Mean specificity, weighted by evaluated rows."
     install(tmp_path / "wrong", "WRONG")
     refused = raysim(tmp_path / "wrong", "list", "metrics")

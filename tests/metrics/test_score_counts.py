@@ -37,10 +37,10 @@ def test_each_hospital_has_its_own_histogram_and_all_together_that_of_all_rows(s
         assert all(np.array_equal(a, b) for a, b in zip(counts.hospital(h), expected, strict=True))
         p = 1 / (1 + np.exp(-z[mine].astype(float)))
         for t, threshold in enumerate((0.2, 0.5)):
-            assert counts.called[h, t].tolist() == [((p >= threshold) & (y[mine] == c)).sum() for c in (1, 0)]
+            assert counts.at_least[h, t].tolist() == [((p >= threshold) & (y[mine] == c)).sum() for c in (1, 0)]
     together = counts.together()
     assert all(np.array_equal(a, b) for a, b in zip(together.hospital(0), score_histogram(z, y), strict=True))
-    assert together.called[0].tolist() == counts.called.sum(axis=0).tolist()
+    assert together.at_least[0].tolist() == counts.at_least.sum(axis=0).tolist()
     assert counts.rows.tolist() == sizes
     assert counts.events.tolist() == [int(y[offsets[h] : offsets[h + 1]].sum()) for h in range(len(sizes))]
 
@@ -56,7 +56,7 @@ def test_what_is_sent_are_a_bin_and_two_counts_and_two_for_each_threshold():
 
 def test_a_probability_of_exactly_the_threshold_is_called():
     counts = score_counts([0.0, -1e-30], [1, 1], [0, 2], (0.5,))
-    assert counts.called[0, 0].tolist() == [1, 0]
+    assert counts.at_least[0, 0].tolist() == [1, 0]
 
 
 def test_labels_are_0_or_1():
@@ -80,4 +80,4 @@ def test_processes_change_nothing():
 def test_margins_that_are_not_numbers_are_marked_and_never_called():
     counts = score_counts([np.nan, 5.0, 5.0], [1, 1, 1], [0, 2, 3], (0.5,))
     assert counts.broken.tolist() == [True, False]
-    assert counts.called[:, 0, 0].tolist() == [1, 1]
+    assert counts.at_least[:, 0, 0].tolist() == [1, 1]

@@ -121,7 +121,7 @@ def test_epsilon_is_that_of_one_noisy_sum_a_round(binary: Federation) -> None:
     assert statement.epsilons["server"] > 1.5  # without secure sums it sees each hospital's share of the noise alone
     assert statement.covers == ("update",)
     assert not statement.not_private
-    assert_allclose(statement.twice, accountant.epsilon([Gaussian(z / 2, 1.0, 4)], 1e-3))
+    assert_allclose(statement.at_two_hospitals, accountant.epsilon([Gaussian(z / 2, 1.0, 4)], 1e-3))
     hidden = played(binary, replace(job, secure=SecureSection(mode="execute")))
     assert hidden.privacy is not None
     assert_allclose(hidden.privacy.epsilons["server"], 1.0, rtol=1e-4)

@@ -185,7 +185,7 @@ def test_pooled_is_accounted_as_sampled_noise_against_an_outsider_and_less_again
     statement = private(federation, mode="pooled", noise_multiplier=2.0, delta=1e-5, job={"rounds": 200}).privacy
     assert statement.epsilon == pytest.approx(1.560605, abs=1e-4)
     assert statement.epsilon < statement.epsilons["peer"] < statement.epsilons["server"]
-    assert statement.twice > statement.epsilon
+    assert statement.at_two_hospitals > statement.epsilon
     assert (statement.mode, statement.covers, statement.not_private) == ("pooled", ("update",), ())
 
 
@@ -194,21 +194,25 @@ def test_a_patient_at_two_hospitals_is_promised_what_both_of_them_tell(federatio
     keys = {"mode": "local", "noise_multiplier": 3.0, "delta": 1e-5, "job": {"rounds": 7, "epochs": 1, "batch_size": 0}}
     statement = private(federation, **keys).privacy
     assert statement.epsilon == pytest.approx(quick.epsilon(3.0, 1.0, 7, 1e-5))
-    assert statement.twice == pytest.approx(quick.epsilon(3.0, 1.0, 14, 1e-5))
-    assert statement.as_json()["epsilon_at_two_hospitals"] == statement.twice
+    assert statement.at_two_hospitals == pytest.approx(quick.epsilon(3.0, 1.0, 14, 1e-5))
+    assert statement.as_json()["epsilon_at_two_hospitals"] == statement.at_two_hospitals
     counts = {"sizes": "noisy", "statistics": {"sizes": {"epsilon": 0.25}}, "declared_public": ("metrics",)}
-    assert private(federation, **keys, **counts).privacy.twice == pytest.approx(statement.twice + 0.5)
-    assert private(federation, **keys, unit="example").privacy.twice is None
+    assert private(federation, **keys, **counts).privacy.at_two_hospitals == pytest.approx(
+        statement.at_two_hospitals + 0.5
+    )
+    assert private(federation, **keys, unit="example").privacy.at_two_hospitals is None
 
 
 def test_what_is_told_beside_pooled_gradients_counts_at_both_hospitals(federation):
     keys = {"mode": "pooled", "noise_multiplier": 2.0, "delta": 1e-5, "job": {"rounds": 20}}
     plain = private(federation, **keys).privacy
     counts = {"sizes": "noisy", "statistics": {"sizes": {"epsilon": 0.25}}, "declared_public": ("metrics",)}
-    assert private(federation, **keys, **counts).privacy.twice == pytest.approx(plain.twice + 0.5)
+    assert private(federation, **keys, **counts).privacy.at_two_hospitals == pytest.approx(plain.at_two_hospitals + 0.5)
     normal = counts | {"statistics": {"sizes": {"noise_multiplier": 1.0}}}
-    both_hospitals = private(federation, **keys, **normal).privacy.twice
-    assert (alone := accountant.epsilon([Gaussian(1.0, 1.0, 2)], 1e-5)) < both_hospitals < plain.twice + alone
+    both_hospitals = private(federation, **keys, **normal).privacy.at_two_hospitals
+    assert (
+        (alone := accountant.epsilon([Gaussian(1.0, 1.0, 2)], 1e-5)) < both_hospitals < plain.at_two_hospitals + alone
+    )
 
 
 @given(

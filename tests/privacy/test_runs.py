@@ -155,7 +155,7 @@ def test_a_statement_in_a_file_has_what_hospitals_have_of_their_own_and_nothing_
     assert (written["delta"], written["clip"], written["noise_multiplier"]) == (1e-5, 0.5, 1.5)
     assert not {"by_hospital", "epsilon_at_two_hospitals"} & written.keys()
     with_hospitals = replace(
-        of_all, by_hospital={"least": (1.0, 2.5), "most": (float("inf"), 4.0)}, twice=3.5
+        of_all, by_hospital={"least": (1.0, 2.5), "most": (float("inf"), 4.0)}, at_two_hospitals=3.5
     ).as_json()
     assert with_hospitals["by_hospital"] == {
         "least": {"epsilon": 1.0, "noise_multiplier": 2.5},

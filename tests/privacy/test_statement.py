@@ -74,7 +74,7 @@ def test_a_promise_as_values():
         "clip": 0.5,
         "statement": ONE.sentence(),
     }
-    own = replace(ONE, by_hospital={"least": (1.0, 9.0), "most": (math.inf, 0.0)}, twice=math.inf).as_json()
+    own = replace(ONE, by_hospital={"least": (1.0, 9.0), "most": (math.inf, 0.0)}, at_two_hospitals=math.inf).as_json()
     assert own["by_hospital"] == {
         "least": {"epsilon": 1.0, "noise_multiplier": 9.0},
         "most": {"epsilon": "inf", "noise_multiplier": 0.0},

@@ -48,7 +48,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def conclude(results: Sequence[Result], manifest: Manifest) -> None:
         comparison.write_comparison(manifest, config, results)
 
-    Experiment.comparing(config, out).play(Console(quiet=True), in_process=True, verbose=False, conclude=conclude)
+    Experiment.comparing(config, out).run(Console(quiet=True), in_process=True, verbose=False, conclude=conclude)
     return out
 
 

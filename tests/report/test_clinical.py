@@ -151,9 +151,9 @@ def test_one_class_has_a_page_that_says_so(federate: MakeFederation, tmp_path: P
     outcome = play(federation, FedAvg(), rounds=1)
     counts = outcome.scores["global"]
     none = np.zeros_like(counts.positives)
-    called = counts.called.copy()
+    called = counts.at_least.copy()
     called[..., 0] = 0
-    outcome.scores["global"] = counts._replace(positives=none, called=called)
+    outcome.scores["global"] = counts._replace(positives=none, at_least=called)
     for name, table in tables(federation, outcome, ClinicalSection()).items():
         table.to_csv(tmp_path / name, index=False)
     *_, shown = clinical.plots(clinical_rows.of_run("a", tmp_path))

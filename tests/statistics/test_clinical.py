@@ -269,7 +269,7 @@ def reasons(p, y, offsets):
 
 
 def test_what_is_undefined_says_why():
-    # Hospitals: no rows; one class; few of both; every row is called; one prediction that is not a number.
+    # Hospitals: no rows; one class; few of both; every row is predicted positive; one prediction that is not a number.
     p = [0.3, 0.6, 0.3, 0.6, 0.9, 0.8, np.nan, 0.4]
     y = [0, 0, 1, 0, 1, 0, 1, 0]
     why = reasons(p, y, [0, 0, 2, 4, 6, 8])
@@ -278,13 +278,13 @@ def test_what_is_undefined_says_why():
     assert why["calibration_error", None] == [none, *[clinical.FEW_ROWS] * 3, broken]
     assert why["sensitivity", 0.5] == [none, clinical.NO_EVENT, "", "", broken]
     assert why["specificity", 0.5] == [none, "", "", "", broken]
-    assert why["npv", 0.5] == [none, "", "", clinical.ALL_CALLED, broken]
-    assert why["npv", 0.2] == [none, *[clinical.ALL_CALLED] * 3, broken]
+    assert why["npv", 0.5] == [none, "", "", clinical.ALL_POSITIVE, broken]
+    assert why["npv", 0.2] == [none, *[clinical.ALL_POSITIVE] * 3, broken]
     assert why["net_benefit", 0.5] == [none, "", "", "", broken]
     assert why["observed_over_expected", None] == [none, "", "", "", broken]
     assert why["sensitivity_at_specificity", 0.8] == [none, *[clinical.NO_THRESHOLD] * 3, broken]
     low = reasons([0.1] * 4, [0, 0, 0, 1], [0, 4])
-    assert low["ppv", 0.5] == [clinical.NONE_CALLED]
+    assert low["ppv", 0.5] == [clinical.NONE_POSITIVE]
     assert reasons([0.1] * 4, [1, 1, 1, 1], [0, 4])["specificity", 0.5] == [clinical.NO_OTHER]
 
 

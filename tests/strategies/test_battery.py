@@ -95,8 +95,8 @@ def test_weights_are_keys_at_its_own_level(strategy):
 
 def played_of(outcome: Outcome, strategy: Strategy) -> int:
     """How many of three rounds were played: all, unless the strategy says when it is done."""
-    assert outcome.played == 3 or type(strategy).done is not Strategy.done
-    return outcome.played
+    assert outcome.rounds_run == 3 or type(strategy).done is not Strategy.done
+    return outcome.rounds_run
 
 
 def test_placement_changes_nothing(strategy, federate: MakeFederation):

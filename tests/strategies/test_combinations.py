@@ -108,6 +108,6 @@ def test_a_combination_starts_or_is_refused_in_a_line(name: str, tmp_path: Path)
             lines.append(str(error))
             continue
         if (name, section) in PLAYED:
-            experiment.play(Console(file=io.StringIO()), in_process=True, verbose=False)
+            experiment.run(Console(file=io.StringIO()), in_process=True, verbose=False)
     assert all(re.fullmatch(r"[a-z_.]+: .+; .+", line) for line in lines), lines
     assert len(lines) < len(SECTIONS) - 1

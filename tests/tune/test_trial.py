@@ -162,15 +162,15 @@ def test_a_run_goes_on_from_where_another_stood(strategy):
     plan, _ = make_plan(small_tree(strategy=strategy, sweep__space={"training.learning_rate": {"uniform": [0.1, 0.2]}}))
     pool = local_pool(plan)
     (job,) = plan.jobs({}, "validation")
-    *rounds, whole = JobRun(pool, job).play()
+    *rounds, whole = JobRun(pool, job).run()
     first = JobRun(pool, job)
-    events = first.play()
+    events = first.run()
     assert first.state_after_round() is None
     next(events), next(events)
     standing = first.state_after_round()
     assert standing is not None
     assert standing.round == 2
-    *later, outcome = JobRun(pool, job, standing).play()
+    *later, outcome = JobRun(pool, job, standing).run()
     assert isinstance(outcome, Outcome)
     assert isinstance(whole, Outcome)
     np.testing.assert_array_equal(outcome.models, whole.models)

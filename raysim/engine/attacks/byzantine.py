@@ -1,9 +1,9 @@
 """The server's side of attacks and robust rules.
 
-If a rule or an attack needs each hospital's update, hospitals send their updates one by one instead of a sum. Byzantine
-hospitals that collude replace their updates first. A strategy requests weighted sums of updates. The robust rule is
-applied to the updates of each sum, and the sum becomes the total weight times the rule's aggregate. Without a rule,
-sums are the same, bit for bit, as if hospitals had sent sums.
+If a rule or an attack needs each hospital's update, hospitals send their updates one by one instead of a sum. Colluding
+Byzantine hospitals replace their updates. The server then computes each weighted sum that the strategy requests: with a
+robust rule, it is the total weight times the rule's aggregate. Without a rule, sums are the same, bit for bit, as if
+hospitals had sent sums.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Byzantine(Step):
-    """The attack and the robust rule of one job on ``federation``. Parameters marked in ``private [P]`` never leave a
+    """The attack and the robust rule of one job on ``federation``. Parameters in the mask ``private [P]`` never leave a
     hospital.
     """
 
@@ -61,7 +61,7 @@ class Byzantine(Step):
         return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
 
     def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
-        """Return the attack of this round if Byzantine hospitals act independently; None for other attacks."""
+        """Return the attack of Byzantine hospitals that act independently; None for other attacks."""
         return self._own_attack(round)
 
     def call_step(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:
@@ -81,9 +81,7 @@ class Byzantine(Step):
         return OwnAttack(section, bad, self._seed, round, hospitals, classes, feature, measured)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort. If the rule or the attack needs each hospital's update, the cohort's local problem is
-        changed to request the updates separately.
-        """
+        """Return the cohort. Its local problem requests each hospital's update if the rule or the attack needs it."""
         problem = cohort.problem
         if problem is None or POOLED in cohort.ids or problem.sent is None:
             return cohort
@@ -99,9 +97,7 @@ class Byzantine(Step):
         return replace(cohort, problem=uploading(problem, single=True))
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """Return the update as the strategy receives it, after attack and robust rule. ``problem`` is the local problem
-        as :meth:`posed` returned it.
-        """
+        """Return the update as the strategy receives it, after attack and robust rule."""
         sent = problem.sent
         if sent is None:
             return update
@@ -128,8 +124,8 @@ class Byzantine(Step):
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
     def lying(self, answers: Answers, target: Ids) -> Answers:
-        """Return the hospitals' ``answers``. Each answer of a Byzantine hospital is replaced by the mean answer of the
-        honest hospitals whose ids are in ``target``.
+        """Return the ``answers``, in which each Byzantine hospital's answer is the mean answer of the honest hospitals
+        in ``target``.
         """
         honest, bad = np.isin(answers.ids, target), np.isin(answers.ids, self.bad)
         if not honest.any():
@@ -140,23 +136,21 @@ class Byzantine(Step):
         return replace(answers, each=each)
 
     def facts(self) -> dict[str, float]:
-        """Return numbers on the updates of Byzantine hospitals, by name, such as their largest share in a sum.
-        Undefined numbers are NaN.
-        """
+        """Return numbers on the updates of Byzantine hospitals, by name. Undefined numbers are NaN."""
         of_rule = {} if self._robust_rule is None else self._robust_rule.facts()
         return {"bad_hospitals": float(len(self.bad)), "largest_bad_share": self._tally.largest} | of_rule
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Return the state that is carried from round to round and stored in checkpoints."""
+        """The state that is stored in checkpoints."""
         return {
             "tally": {name: float(value) for name, value in vars(self._tally).items()},
             "centres": {} if self._robust_rule is None else self._robust_rule.memory,
         } | ({} if self._colluders is None else self._colluders.memory)
 
     def resume(self, memory: dict[str, Any] | None, size: int) -> None:
-        """Continue from ``memory``, the state in a checkpoint, with models of ``size`` parameters. Raises
-        ``ValueError`` if the state is missing or has impossible values.
+        """Continue from the state in a checkpoint, with models of ``size`` parameters. Raises ``ValueError`` if it is
+        missing or has impossible values.
         """
         if memory is None:
             raise ValueError("it has no state of attacks and rules, but the run uses them")
@@ -167,9 +161,6 @@ class Byzantine(Step):
             self._colluders.resume(memory, size)
 
     def _server(self, round: int, g: int, updates: Floats) -> Floats:
-        """Return the server's aggregate of the ``updates [m, P]`` that belong to the weighted sum with index ``g``.
-        Without a robust rule, it is their mean.
-        """
         return updates.mean(axis=0) if self._robust_rule is None else self._robust_rule.made(round, g, updates).update
 
     def _as_asked(self, update: Update, problem: LocalProblem) -> Update:

@@ -1,8 +1,7 @@
 """Canaries of a privacy audit: their hospitals, their updates, and what the server observes of each canary.
 
 Each canary has its own parameters in the model: those of a feature that is 0 in all rows except the canary's. In these
-parameters, the other hospitals' updates contain only noise. The canary therefore affects only these parameters in what
-the server receives.
+parameters, the other hospitals' updates contain only noise.
 """
 
 from __future__ import annotations
@@ -25,23 +24,22 @@ class Canaries(Tampering):
     """
 
     hospital: Ids
-    """The id of each canary's hospital, ``[M]``: the canary itself if canaries are hospitals, else the canary patient's
-    hospital."""
+    """The id of each canary's hospital, ``[M]``. If canaries are hospitals, it is the canary itself."""
     inside: Mask
     """Whether each canary is in the data, ``[M]``."""
     parameters: Ids
     """The indices of the ``k`` model parameters that belong to each canary's own feature, ``[M, k]``."""
     length: float | None
-    """The 2-norm of the update that a canary hospital sends. None means that canaries are patients, and that no update
-    is replaced."""
+    """The 2-norm of the update that a canary hospital sends. None means that canaries are patients, whose hospitals
+    send their trained updates."""
     single: bool
-    """Whether the server receives each hospital's update separately; otherwise it receives only sums of updates."""
+    """Whether the server receives each hospital's update, or only sums of updates."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return the vector that replaces a hospital's trained update ``delta [P]``, before it is clipped and sent.
+        """Return what a hospital sends in place of its trained update ``delta [P]``.
 
-        A hospital that is a canary sends the canary's update, or zeros if the canary is left out; other hospitals send
-        ``delta``. Magnitudes are below ``limit``, the largest value that sums can store.
+        Hospitals that are canaries send the canary's update, or zeros if the canary is left out. Magnitudes are below
+        ``limit``, the largest value that sums can store.
         """
         which = np.flatnonzero(self.hospital == hospital)
         if self.length is None or not len(which):
@@ -53,8 +51,8 @@ class Canaries(Tampering):
         return crafted
 
     def components(self, update: Update) -> Floats:
-        """Return, for each of the ``M`` canaries, the component of a round's ``update`` along the canary's own
-        parameters. It is 0 if the canary's hospital sent nothing.
+        """Return the component of a round's ``update`` along each canary's own parameters, ``[M]``; 0 if the canary's
+        hospital sent nothing.
         """
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:
@@ -67,12 +65,11 @@ class Canaries(Tampering):
 
 @dataclass
 class Watch(Step):
-    """The server's side of a privacy audit: records what the server observes of each of the ``canaries``."""
+    """The server's side of a privacy audit: it records what the server observes of each canary."""
 
     canaries: Canaries
     rounds: list[Floats] = field(default_factory=list)
-    """For each round, the component of the round's update along each canary, ``[M]``; see :meth:`Canaries.components`.
-    """
+    """The result of :meth:`Canaries.components` in each round, ``[M]``."""
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         if not self.canaries.single or cohort.problem is None or cohort.problem.sent is None:

@@ -1,4 +1,4 @@
-"""Checks of attacks and robust rules on a federation, before anything starts: errors and warnings."""
+"""Errors and warnings on attacks and robust rules, before anything starts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from raysim.robust.breakdown import NEEDS, bears
 def check_attacks(
     adversary: AdversarySection | None, aggregation: AggregationSection | None, federation: Federation, seed: int
 ) -> None:
-    """Raise ``ConfigError`` if this federation does not allow the attack or the robust rule, for instance if a named
-    hospital does not exist.
-    """
+    """Raise ``ConfigError`` if this federation does not allow the attack or the robust rule."""
     names, classes = federation.hospitals, len(federation.classes)
     trained = int((federation.sizes("train") > 0).sum())
     if aggregation is not None and aggregation.kept is not None and aggregation.kept > trained:
@@ -54,9 +52,9 @@ def check_attacks(
 
 
 def warnings(adversary: AdversarySection | None, aggregation: AggregationSection | None, hospitals: int) -> list[str]:
-    """Return a warning for each share of Byzantine hospitals that the robust rule does not tolerate: the attack's share
-    and the share that the rule assumes. A further warning is given if the attack's share is larger than the assumed
-    one.
+    """Return warnings on the attack's share of Byzantine hospitals and on the share that the robust rule assumes.
+
+    One warning is given for each share that the rule does not tolerate, and one if the attack's share is the larger.
     """
     if aggregation is None:
         return []

@@ -16,19 +16,18 @@ from raysim.engine.attacks.own_attacks import within
 from raysim.strategies.base import Floats, Ids, Mask
 
 IPM = 0.5
-"""The default factor of inner product manipulation (IPM): attackers send minus this factor times the mean of updates
-that they know."""
+"""The default factor of inner product manipulation (IPM), which sends minus this factor times the mean of known
+updates."""
 
 Server = Callable[[int, Floats], Floats]
-"""The type of the server's aggregation: a function of a sum's index and the updates ``[m, P]`` that belong to this sum.
-It returns their aggregate ``[P]``."""
+"""The type of the server's aggregation: a function of a sum's index and its updates ``[m, P]``. It returns their
+aggregate ``[P]``."""
 
 
 class Colluders:
     """The attack of colluding hospitals in one job on ``federation``.
 
-    The attack is computed separately for each weighted sum of updates that the strategy requests, for instance one for
-    each cluster.
+    It is computed separately for each weighted sum of updates that the strategy requests.
     """
 
     def __init__(self, section: AdversarySection, federation: Federation) -> None:
@@ -40,8 +39,8 @@ class Colluders:
         """Replace the updates of Byzantine hospitals in ``deltas [m, P]``, in place. Magnitudes remain below ``limit``.
 
         ``ids [m]`` are the hospitals that sent the updates, and ``bad [m]`` marks the Byzantine ones. ``groups`` has
-        one array for each weighted sum: the rows of ``deltas`` that are added in it. ``server(g, updates)`` returns the
-        aggregate that the server would compute from ``updates`` in sum ``g``.
+        the rows of ``deltas`` in each weighted sum. ``server(g, updates)`` returns the server's aggregate of
+        ``updates`` in sum ``g``.
         """
         honest = deltas.copy()
         everybody = self._section.effective_knowledge == "all"
@@ -75,8 +74,8 @@ class Colluders:
     def _mimicked(self, updates: Floats, ids: Ids) -> int:
         """Return the row of ``updates [m, P]`` that the attack ``mimic`` copies.
 
-        It is the update of the configured hospital, if this hospital is among ``ids [m]``. Otherwise it is the update
-        that deviates most along the principal direction of the updates of all rounds so far.
+        It is the update of the configured hospital if the attackers know that update, else the update that deviates
+        most along the principal direction of all rounds so far.
         """
         named = self._section.hospital
         if named is not None and (at := np.flatnonzero(ids == self._federation.hospitals.index(named))).size:
@@ -87,12 +86,12 @@ class Colluders:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Return the state that is carried from round to round and stored in checkpoints."""
+        """The state that is stored in checkpoints."""
         return {"direction": self._direction, "directions": self._directions}
 
     def resume(self, memory: dict[str, Any], size: int) -> None:
-        """Continue from ``memory``, the state in a checkpoint, with models of ``size`` parameters. Raises
-        ``ValueError`` for impossible values.
+        """Continue from the state in a checkpoint, with models of ``size`` parameters. Raises ``ValueError`` for
+        impossible values.
         """
         self._direction = memory["direction"]
         self._directions = whole_number(memory["directions"], "number of directions", 2**53)

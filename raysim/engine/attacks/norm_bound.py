@@ -30,11 +30,10 @@ class NormBound(Step):
     """The server's side of the rule ``norm_bound``: it gives all updates in a sum the same weight."""
 
     bound: float
-    """The norm to which each hospital clips its update."""
     name: str
     """The strategy's name in errors."""
     weights_fixed: bool
-    """Whether a privacy guarantee has fixed the weights of updates. If so, the rule leaves them unchanged."""
+    """Whether a privacy guarantee has fixed the weights of updates, so that the rule leaves them unchanged."""
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         problem = cohort.problem

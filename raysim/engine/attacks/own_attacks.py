@@ -30,12 +30,12 @@ class FeatureScale:
     """The scaled value that replaces missing values. None means that no value is missing, or that the feature was not
     scaled."""
     flag: int | None = None
-    """The index of the column that is 1 where the feature is missing. None means that there is no such column, so that
-    values equal to ``gap`` count as missing."""
+    """The index of the column that is 1 where the feature is missing. None means that values equal to ``gap`` count as
+    missing."""
 
     @staticmethod
     def of(federation: Federation, feature: int) -> FeatureScale:
-        """Return how preprocessing scaled the feature in column ``feature`` of the federation's rows."""
+        """Return how preprocessing scaled the feature in column ``feature``."""
         fitted, name = federation.preprocessing, federation.features[feature]
         column = next((each for each in fitted.columns if each.name == name), None)
         if not isinstance(column, Numeric) or fitted.method == "none":
@@ -53,18 +53,16 @@ class FeatureScale:
 
 
 UNITS = 88.4
-"""The default factor by which the attack ``units`` multiplies a feature: it converts creatinine from mg/dl to µmol/l.
-"""
+"""The default factor of the attack ``units``: it converts creatinine from mg/dl to µmol/l."""
 
 
 class Tampering(HospitalStep):
-    """The hospital's side of an attack, or of a privacy audit with canaries.
-
-    This step changes the update right after training, before the other steps, such as clipping or compression.
+    """The hospital's side of an attack, or of a privacy audit with canaries: it changes the update right after
+    training.
     """
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return what a hospital sends in place of its trained update ``delta [P]``. All magnitudes are below
+        """Return what a hospital sends in place of its trained update ``delta [P]``, with magnitudes below
         ``limit``.
         """
         raise NotImplementedError
@@ -76,23 +74,17 @@ class Tampering(HospitalStep):
 
 @dataclass(frozen=True, eq=False)
 class OwnAttack(Tampering):
-    """An attack that each Byzantine hospital makes without knowing other hospitals' updates.
-
-    Hospitals receive the attack with the other instructions of a round.
-    """
+    """An attack that each Byzantine hospital makes without knowing other hospitals' updates."""
 
     section: AdversarySection
-    """The configuration of the attack."""
     bad: frozenset[int]
     """The ids of the Byzantine hospitals."""
     seed: int
     round: int
     hospitals: int
-    """The number of hospitals in the federation."""
     classes: int
-    """The number of classes of the label."""
     feature: int | None
-    """The index of the feature that the attack changes; None means that the attack changes no feature."""
+    """The index of the feature that the attack changes; None if it changes no feature."""
     measured: FeatureScale = FeatureScale()
     """How preprocessing scaled the feature that the attack changes."""
 
@@ -132,7 +124,7 @@ class OwnAttack(Tampering):
         return rows.units(X, y, self.feature, factor, offset, self.measured.recorded(X, self.feature))
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return what ``hospital`` sends in place of its trained update ``delta [P]``. All magnitudes are below
+        """Return what ``hospital`` sends in place of its trained update ``delta [P]``, with magnitudes below
         ``limit``.
         """
         if hospital not in self.bad or self._kind not in ON_UPDATES:

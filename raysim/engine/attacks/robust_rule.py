@@ -1,6 +1,5 @@
-"""A robust rule that replaces the average in each of a problem's sums, and counts of Byzantine updates.
-
-These sums are the weighted sums of updates that a strategy requests, for instance one for each cluster of hospitals.
+"""A robust rule that replaces the average of updates in each weighted sum that a strategy requests, and counts of
+Byzantine updates.
 """
 
 from __future__ import annotations
@@ -24,31 +23,27 @@ from raysim.strategies.base import Floats, Ids, LocalProblem, Mask
 
 @dataclass
 class Tally:
-    """Counts of updates of Byzantine and honest hospitals over the rounds."""
+    """Counts of Byzantine and honest hospitals' updates over the rounds."""
 
     rejected: int = 0
-    """The number of updates to which the robust rule gave no weight. It is counted only for rules that select updates.
-    """
+    """The number of updates to which the robust rule gave no weight, counted only for rules that select updates."""
     rejected_bad: int = 0
-    """The number of updates in ``rejected`` that came from Byzantine hospitals."""
+    """The number of Byzantine hospitals' updates in ``rejected``."""
     bad: int = 0
-    """The number of updates that a rule that selects updates received from Byzantine hospitals."""
+    """The number of Byzantine hospitals' updates, counted only for rules that select updates."""
     admitted: float = 0.0
     """The share of Byzantine updates in the weight of an aggregate, added up over all aggregates of all rounds."""
     sums: int = 0
-    """The number of aggregates that were added up in ``admitted``. Aggregates of rules without known weights are left
-    out."""
+    """The number of aggregates whose shares were added up in ``admitted``: those with known weights."""
     largest: float = 0.0
-    """The largest share of Byzantine hospitals among the hospitals of one sum, with or without a robust rule."""
+    """The largest share of Byzantine hospitals in one sum, with or without a robust rule."""
     heaviest: float = 0.0
-    """The largest share of one hospital in the total weight of a sum, if weights are capped; otherwise 0."""
+    """The largest share of one hospital in the total weight of a sum; 0 if weights are not capped."""
     kappa: float = 0.0
     """The largest coefficient of robustness (kappa) of the rule in any sum; 0 if it is unknown."""
 
     def resume(self, memory: dict[str, Any]) -> None:
-        """Continue counting from ``memory``, the counts in a checkpoint. Raises ``ValueError`` for impossible
-        counts.
-        """
+        """Continue from the counts in a checkpoint. Raises ``ValueError`` for impossible counts."""
         shares = ("admitted", "largest", "heaviest", "kappa")
         counts = {name: whole_number(value, name, 2**53) for name, value in memory.items() if name not in shares}
         largest, admitted = float(memory["largest"]), float(memory["admitted"])
@@ -69,7 +64,7 @@ class Tally:
 
 class RobustRule:
     """The robust aggregation rule of one job on ``federation``. ``travels [P]`` marks the parameters that hospitals
-    send; None means all parameters.
+    send; None means all.
     """
 
     def __init__(
@@ -84,7 +79,7 @@ class RobustRule:
     def made(
         self, round: int, g: int, updates: Floats, root: Floats | None = None, weights: Floats | None = None
     ) -> Aggregate:
-        """Return the rule's aggregate of the ``updates [m, P]`` that belong to the weighted sum with index ``g``.
+        """Return the rule's aggregate of the ``updates [m, P]`` in the weighted sum with index ``g``.
 
         ``root [P]`` is the update of the trusted hospital, for rules that need one. ``weights [m]`` are the updates'
         weights; None means equal weights.
@@ -95,11 +90,12 @@ class RobustRule:
         return self._rule.aggregate(travelling, centre=centre, root=root, order=order, weights=weights)
 
     def sums(self, round: int, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], weight: Floats) -> Floats:
-        """Return the ``G`` weighted sums of updates, ``[G, P]``. A sum is its total weight times the robust rule's
-        aggregate of its updates. It is 0 if the rule needs a trusted hospital whose update does not belong to it.
+        """Return the ``G`` weighted sums of updates, ``[G, P]``: each is its total weight times the robust rule's
+        aggregate.
 
-        ``groups`` has one array for each sum: the rows of ``deltas [m, P]`` that belong to it. ``bad [m]`` marks
-        updates of Byzantine hospitals, and ``weight [m, G]`` has the weight of each update in each sum.
+        A sum is 0 if the rule needs a trusted hospital whose update is not in the sum. ``groups`` has the rows of
+        ``deltas [m, P]`` in each sum. ``bad [m]`` marks updates of Byzantine hospitals, and ``weight [m, G]`` has the
+        weight of each update in each sum.
         """
         sums = np.zeros((weight.shape[1], deltas.shape[1]))
         travels = np.ones(deltas.shape[1], dtype=np.bool_) if self._travels is None else self._travels
@@ -140,12 +136,12 @@ class RobustRule:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Return the latest aggregate of each weighted sum, for rules that start from it in the next round."""
+        """The latest aggregate of each weighted sum, for rules that start from it in the next round."""
         return {str(g): centre for g, centre in self._centres.items()}
 
     def resume(self, memory: dict[str, Any], size: int) -> None:
-        """Continue from ``memory``, the state in a checkpoint, with models of ``size`` parameters. Raises
-        ``ValueError`` for impossible values.
+        """Continue from the state in a checkpoint, with models of ``size`` parameters. Raises ``ValueError`` for
+        impossible values.
         """
         self._centres = {int(g): centre for g, centre in memory.items()}
         travels = size if self._travels is None else int(self._travels.sum())
@@ -166,9 +162,7 @@ class RobustRule:
 
 
 def check_ruled(problem: LocalProblem, name: str) -> None:
-    """Raise ``ConfigError`` if no robust rule can replace the averages of the strategy called ``name``, for instance
-    because it sends whole models.
-    """
+    """Raise ``ConfigError`` if no robust rule can replace the averages of the strategy called ``name``."""
     sent = problem.sent
     if sent is None:
         return

@@ -2,10 +2,9 @@
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
 Processing 2022, Algorithm 2 (smoothed Weiszfeld). In each iteration (pass), hospital ``i`` receives the current
-estimate ``z`` of the median. It computes the weight ``b_i = w_i / max(nu, |delta_i - z|)`` of its update ``delta_i``
-and sends ``b_i delta_i`` and ``b_i``. Here ``w_i`` is the hospital's weight in the median, and ``nu`` is a small
-constant. The sum of ``b_i delta_i`` divided by the sum of ``b_i`` is the next estimate. The first estimate is 0, which
-means no change of the model. The method does not resist a hospital that sends a false ``b_i``.
+estimate ``z`` of the median, at first 0. It sends ``b_i delta_i`` and ``b_i = w_i / max(nu, |delta_i - z|)``, where
+``delta_i`` is its update, ``w_i`` its weight in the median, and ``nu`` a small constant. The sum of ``b_i delta_i``
+divided by the sum of ``b_i`` is the next estimate. The method does not resist a hospital that sends a false ``b_i``.
 """
 
 from __future__ import annotations
@@ -28,22 +27,18 @@ PASSES = 3
 """The number of Weiszfeld iterations (passes) in a round."""
 
 NU = 1e-6
-"""The smoothing distance ``nu``: an update closer than ``nu`` to the current estimate gets the same weight as an update
-at distance ``nu``."""
+"""The smallest distance from the current estimate that counts: closer updates are weighted as if at distance ``nu``."""
 
 SCALE = 0.01
-"""The factor by which all weights ``b_i`` are multiplied, so that the largest weight fits the integers that store sums.
-"""
+"""The factor of all weights ``b_i``, so that the largest weight fits the integers that store sums."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pass(HospitalStep):
     """The hospital's side of one Weiszfeld iteration (pass).
 
-    The hospital trains only in the first pass of a round and stores its update until the last pass. In each pass it
-    sends the update times a weight ``b_i``, which is smaller for updates farther from the current estimate. It also
-    sends a vector ``[G]``, one entry for each sum: ``b_i`` for the sum to which the update belongs, and 0 for the
-    others.
+    The hospital trains only in the first pass of a round and stores its update until the last one. In each pass it
+    sends the update times a weight ``b_i``, and a vector ``[G]``: ``b_i`` for the sum of the update, 0 for the others.
     """
 
     centres: Floats
@@ -76,7 +71,7 @@ class SecureGeometricMedian(Step):
         self._problem: LocalProblem | None = None
         self._centres: Floats = np.zeros((0, 0))
         self.number = 0
-        """The number of the current pass within its round, from 0."""
+        """The current pass of the round, from 0."""
 
     def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
         return None if problem.sent is None else Pass(self._centres, self.number == 0, self.number == PASSES - 1)
@@ -111,8 +106,8 @@ class SecureGeometricMedian(Step):
         return self._problem
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """Return the update as the strategy receives it: each sum is its total weight in ``problem`` times the
-        geometric median of its updates.
+        """Return the update as the strategy receives it: each sum is its total weight times the geometric median of its
+        updates.
         """
         sent = problem.sent
         if sent is None or update.numbers is None:
@@ -122,9 +117,7 @@ class SecureGeometricMedian(Step):
 
 
 def points(update: Update) -> Floats:
-    """Return an array ``[G, P]`` with the estimate of the median for each sum after a pass. It is 0 for a sum that was
-    discarded.
-    """
+    """Return the estimate of the median for each sum after a pass, ``[G, P]``; 0 for a sum that was discarded."""
     if update.numbers is None:
         raise ValueError("the update has no sums of the weights b_i")
     weights = update.numbers[:, None]
@@ -132,9 +125,7 @@ def points(update: Update) -> Floats:
 
 
 def passing(problem: LocalProblem) -> LocalProblem:
-    """Return the problem changed so that each hospital also sends one number for each sum. From these numbers, the
-    server learns the total of the weights ``b_i``.
-    """
+    """Return the problem changed so that each hospital also sends its weight ``b_i``, as one number for each sum."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, extra_numbers=problem.upload.sums))
     return problem if problem.then is None else replace(problem, then=passing(problem.then))

@@ -1,4 +1,4 @@
-"""Evaluation of models at the hospitals of one process: outputs for their rows, and figures and losses."""
+"""Evaluation of models at the hospitals of one process: model outputs, metrics and losses."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ VALIDATION = "validation"
 class Evaluating:
     """Evaluates models at the hospitals with ids ``served [h]``, which one process runs.
 
-    - ``federation(folder, pooled)`` and ``model(work)`` return cached federations and models.
-    - ``groups`` returns the rows of each group of patients.
-    - ``contributions`` returns the rows of each patient that are used under a privacy guarantee.
+    ``federation(folder, pooled)`` and ``model(work)`` return cached federations and models.
     """
 
     def __init__(
@@ -56,9 +54,7 @@ class Evaluating:
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
     def measure(self, plan: RoundPlan, states: HospitalStates, result: Measured) -> None:
-        """Evaluate models as the ``plan`` requests, and add the results to ``result``. ``states`` has the arrays that
-        hospitals store between rounds.
-        """
+        """Evaluate models as the ``plan`` requests, and add the results to ``result``."""
         asked, folder, seed = plan.measured, plan.work.federation, plan.work.seed
         for name, rows_of in asked.losses_of.items():
             result.loss_sums[name] = self._loss_sums(plan, states, rows_of)
@@ -93,10 +89,8 @@ class Evaluating:
                 result.predictions[name] = predictions
 
     def _predictions(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates, lost: Mask) -> NDArray[Any]:
-        """Return the model outputs for all rows of this process's hospitals, concatenated by hospital. Each hospital's
-        outputs are those of the model that it uses.
-
-        Outputs are NaN at the hospitals marked in ``lost [h]``, whose model is untrained.
+        """Return the model outputs for all rows of this process's hospitals, concatenated by hospital. ``lost [h]``
+        marks hospitals whose model is untrained; their outputs are NaN.
         """
         federation, model = self._federation(plan.work.federation, False), self.model(plan.work)
         return np.concatenate(
@@ -109,9 +103,6 @@ class Evaluating:
         )
 
     def _held_back(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates) -> Rows:
-        """Return the model outputs and labels of the validation rows of this process's hospitals. Each hospital's
-        outputs are those of the model that it uses.
-        """
         rows = self._part_rows(plan.work.federation, VALIDATION)
         return Rows(self._scores_of_all(plan, VALIDATION, rows_of, states), rows.y, rows.offsets)
 
@@ -127,16 +118,13 @@ class Evaluating:
         return untrained(plan, rows_of, self.served, states, initial, has_rows)
 
     def _initial(self, work: Work) -> Floats:
-        """Return the initial parameters ``[P]`` of all models of a run. They are computed once and cached."""
         key = repr((work.federation, work.model, work.precision, work.seed))
         if key not in self._initials:
             self._initials = {key: self.model(work).initial(stream(work.seed, "initial"))}
         return self._initials[key]
 
     def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, states: HospitalStates) -> NDArray[Any]:
-        """Return the model outputs for the rows of ``part``, such as the test rows, concatenated over this process's
-        hospitals. Each hospital's outputs are those of the model that it uses.
-        """
+        """Return the model outputs for the rows of ``part``, concatenated over this process's hospitals."""
         together = self._scored_together(plan, part, rows_of, states)
         if together is not None:
             return together
@@ -174,10 +162,7 @@ class Evaluating:
 
     def _scored_together(self, plan: RoundPlan, part: str, rows_of: Ids, states: HospitalStates) -> NDArray[Any] | None:
         """Return the outputs ``[n]`` of the server's models for the rows of ``part`` at this process's hospitals,
-        computed together for speed.
-
-        Return None if hospitals have to be evaluated one at a time: if they store models or parts of models, if groups
-        of rows have their own models, or if the model has no ``logits_of_many``.
+        computed together for speed. Return None if hospitals have to be evaluated one at a time.
         """
         logits = getattr(self.model(plan.work), "logits_of_many", None)
         if logits is None or plan.private is not None or rows_of.ndim != 1:
@@ -203,7 +188,7 @@ class Evaluating:
         states: HospitalStates,
     ) -> NDArray[Any]:
         """Return the model outputs for a hospital's rows of ``part``. ``served`` is the index of the model that the
-        hospital uses, or an array with one index for each group of rows.
+        hospital uses, or one index for each group of rows.
         """
         rows, each = federation.rows(hospital, part), np.atleast_1d(served)
         scores = model.logits(parameters(plan, int(each[0]), hospital, states), federation.X[rows])
@@ -219,9 +204,6 @@ class Evaluating:
 def _check_finite(plan: RoundPlan, federation: Federation, hospital: int, part: str, outputs: NDArray[Any]) -> None:
     """Raise an error if ``outputs [n]`` of the model are not all finite. If metrics have privacy noise, no error is
     raised, because it would reveal something about the hospital's rows.
-
-    The error is :class:`HospitalFailed` if the hospital's rows contain values that are not finite, else
-    :class:`TrainingDiverged`.
     """
     if plan.measured.noise is not None or np.isfinite(outputs).all():
         return
@@ -243,10 +225,9 @@ def untrained(
     """Return a mask ``[h]`` of the ``hospitals [h]`` that use an untrained model.
 
     ``rows_of [N]`` has the model that each hospital uses: an index of the server's models, ``OWN`` for the model that
-    the hospital stores, or ``MIXTURE`` for its mixture of the server's models. Its shape is ``[N, G]`` if each of ``G``
-    groups of rows has its own model. A hospital then counts as untrained if the model of any group with rows is
-    untrained. ``has_rows(hospital, group)`` says whether the group has rows, and ``initial()`` returns the initial
-    parameters ``[P]`` of all models.
+    the hospital stores, or ``MIXTURE`` for its mixture of the server's models. With shape ``[N, G]``, it has one model
+    for each of ``G`` groups of rows. A hospital then counts as untrained if the model of any group with rows is
+    untrained. ``initial()`` returns the initial parameters ``[P]`` of all models.
     """
     served = rows_of[hospitals]
     fresh = np.zeros(len(plan.models), dtype=np.bool_)

@@ -66,9 +66,8 @@ class HospitalGroup:
     def round(self, plan: RoundPlan, states: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
         """Evaluate the server's models, then let the sampled hospitals train from them.
 
-        Return this process's part of the round's result, and what the hospitals store until the next round. The latter
-        is empty if the round does not change what they store. Raises :class:`TrainingDiverged` or
-        :class:`HospitalFailed`; both name the hospital and the round.
+        Return this process's part of the round's result, and what hospitals store until the next round, which is empty
+        if the round does not change it. Raises :class:`TrainingDiverged` or :class:`HospitalFailed`.
         """
         began = time.perf_counter()
         states = states or {}
@@ -95,7 +94,7 @@ class HospitalGroup:
         return result, {} if plan.only_reads else states
 
     def model(self, work: Work) -> Model:
-        """Return the model of a run. It is built once and cached."""
+        """Return the model of a run, which is built once and cached."""
         key = repr((work.federation, work.model, work.precision))
         if key not in self._models:
             federation = self._federation(work.federation, False)
@@ -111,7 +110,6 @@ class HospitalGroup:
         return self._models[key]
 
     def _chunk(self, plan: RoundPlan, mine: Sequence[int]) -> int:
-        """Return how many of the local updates ``mine`` are trained together in one call of the model's ``train``."""
         if self._device != "cpu":
             return len(mine)
         chunk: int = max(1, CHUNK_BYTES // (plan.models.shape[1] * plan.models.itemsize))
@@ -123,8 +121,8 @@ class HospitalGroup:
         return chunk
 
     def _mine(self, ids: Ids) -> list[int]:
-        """Return the positions in ``ids [H]`` of the local updates that this process makes. ``ids`` has the hospital of
-        each local update of the round.
+        """Return the positions of this process's hospitals in ``ids [H]``, which has the hospital of each local
+        update.
         """
         mine: NDArray[np.bool_] = (ids >= 0) & (ids < len(self._is_mine))
         mine[mine] = self._is_mine[ids[mine]]

@@ -1,7 +1,5 @@
-"""The parameters of a model row at a hospital: a model of the server, the hospital's own model, or a mixture.
-
-A model row is the index of one of the server's models, or a negative code for the hospital's own model or its mixture
-of the server's models.
+"""The parameters of the model that a hospital uses: one of the server's models, its own, or a mixture of server
+models.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A round's training at the hospitals of one process: each local update's chain of problems, and its message.
+"""The local updates of a round at the hospitals of one process, and the messages that hospitals then send.
 
-A strategy may define a chain of local problems, which a hospital minimises one after the other. The problems have been
-checked (:mod:`raysim.strategies.checks`): the models that they name exist at the server, and their arrays have one
-entry for each local update of the round.
+A strategy may define a chain of local problems, which a hospital minimises one after the other. They have been checked
+by :mod:`raysim.strategies.checks`.
 """
 
 from __future__ import annotations
@@ -42,9 +41,6 @@ class CohortTraining:
     - ``mine`` has the positions of the local updates in ``plan.ids``.
     - ``open(pooled)`` returns the federation.
     - ``states`` has what hospitals store between rounds; it is not changed.
-    - ``groups`` returns the rows of each group of patients.
-    - ``contributions`` returns the rows of each patient that are used under a privacy guarantee.
-    - ``made`` caches what client programs have computed from rows.
     """
 
     def __init__(
@@ -72,7 +68,7 @@ class CohortTraining:
         """Make all local updates, add the messages to ``result``, and return what hospitals store until the next round.
 
         ``chunk`` is the number of updates that are trained together in one call. Raises :class:`TrainingDiverged` or
-        :class:`HospitalFailed`; both name the hospital and the round.
+        :class:`HospitalFailed`.
         """
         again = next((k for k, step in enumerate(self._plan.steps) if not step.trains), None)
         if again is not None:
@@ -101,8 +97,8 @@ class CohortTraining:
         return self._states
 
     def _send_again(self, first: int) -> None:
-        """Send once more, without training, the updates that hospitals have stored. Of the round's steps that change
-        updates, those before number ``first`` are skipped.
+        """Send again, without training, the updates that hospitals have stored. Apply only the steps from number
+        ``first`` on.
         """
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
@@ -117,7 +113,6 @@ class CohortTraining:
             self._sending.send(leaving, self._plan.steps[first:])
 
     def _run(self, phase: LocalProblem, j: int, task: Task) -> None:
-        """Run the client program that replaces training in local update ``j``. Send its result and store its memory."""
         if self._plan.call is None or phase.upload is None:
             raise ValueError("the plan has no program")
         here = ProgramRun(self._plan, self._plan.call, self._open, lambda: self._model, self._made)
@@ -150,9 +145,6 @@ class CohortTraining:
         return float(weighted_losses(self._model, self._plan.work.class_weights, outputs, task.y).mean())
 
     def _private(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> Sequence[Task]:
-        """Return ``tasks``, with noise in each training step if the privacy guarantee requires it. ``some`` has the
-        positions of their updates among all updates of the round.
-        """
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is None or release.pooled:
             return tasks
@@ -166,10 +158,8 @@ class CohortTraining:
     def _trained(
         self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int], optimizer: Optimizer | None = None
     ) -> NDArray[Any]:
-        """Return the trained parameters for ``tasks``, one row each. ``some`` has the positions of their updates among
-        all updates of the round.
-
-        Errors name the hospital. If gradients are pooled, hospitals do not train, and the start models are returned.
+        """Return the trained parameters for ``tasks``, one row each. In privacy mode ``pooled``, hospitals do not
+        train, and the start models are returned.
         """
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is not None and release.pooled and optimizer is None:
@@ -189,7 +179,6 @@ class CohortTraining:
             raise
 
     def _sized(self, trained: NDArray[Any], tasks: int) -> NDArray[Any]:
-        """Return ``trained``. Raises ``ValueError`` if a user's own model returns a shape other than ``[tasks, P]``."""
         wanted = tasks, self._plan.models.shape[1]
         if trained.shape != wanted:
             raise ValueError(f"the model has trained an array {trained.shape}; return one of the shape {wanted}")
@@ -203,9 +192,6 @@ class CohortTraining:
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters) -> None:
-        """Send the message of local update ``j`` and store what its hospital keeps. ``theta`` are the trained
-        parameters.
-        """
         private, upload, release = self._plan.private, phase.upload, self._release
         delta, rate = np.subtract(theta, task.start, dtype=np.float64), task.learning_rate
         if private is not None:
@@ -226,7 +212,9 @@ class CohortTraining:
             self._carry(j, task.moments)
 
     def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
-        """Return what a hospital sends if gradients are pooled: a noisy sum of clipped gradients at the start model."""
+        """Return what a hospital sends in privacy mode ``pooled``: a noisy sum of clipped gradients at the start
+        model.
+        """
         hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
         contribution = self._contribution(release, hospital)
         return pooled_gradient(self._model, task, release, contribution, seed, self._plan.round, hospital)

@@ -31,8 +31,8 @@ MODELS = "models"
 """The name under which a client program receives models of the server."""
 
 MADE_BYTES = 2**30
-"""The largest size in bytes of a process's cache of arrays that client programs have computed from rows. The newest
-array is kept even if it is larger."""
+"""The largest size in bytes of a process's cache of arrays that client programs have computed from rows, unless one
+array is larger."""
 
 
 class ProgramRun:
@@ -70,9 +70,7 @@ class HospitalContext:
     """What a client program can access at one hospital; see :class:`raysim.strategies.programs.Context`."""
 
     def __init__(self, run: ProgramRun, j: int, hospital: int, states: HospitalStates) -> None:
-        """``j`` is the position of ``hospital`` among all hospitals that run the program. ``states`` has what all
-        hospitals of the process store.
-        """
+        """``j`` is the position of ``hospital`` among all hospitals that run the program."""
         self._run, self._j, self.hospital, self._states = run, j, hospital, states
         self.received: Mapping[str, NDArray[Any]] = run.received
         if run.call.each_of:
@@ -161,9 +159,6 @@ class HospitalContext:
         return self._made(self._federation.X[rows], self._federation.y[rows], rows)
 
     def _made(self, X: NDArray[Any], y: NDArray[Any], rows: Any) -> Rows:
-        """Return rows with the features ``X [n, F]`` and labels ``y [n]``. ``rows`` has their indices in the
-        federation, where missing values and attributes of patients are looked up.
-        """
         return Rows(
             X=_read_only(X),
             y=_read_only(y),
@@ -207,7 +202,6 @@ class MadeOfRows:
         self._arrays: OrderedDict[tuple[Any, ...], tuple[bytes, NDArray[Any]]] = OrderedDict()
         self._bytes = 0
         self.contributions = Contributions()
-        """A cache of the rows that hospitals use under a privacy guarantee for patients or rows."""
 
     def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
         """Return the array cached under ``key``, or compute it by ``make`` and cache it.

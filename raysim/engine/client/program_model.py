@@ -105,9 +105,7 @@ class HospitalModel:
         return Task(X, y, self._sized(theta), (), epochs, rate, self._stream, weights=weights)
 
     def _descended(self, tasks: Sequence[Task], optimizer: Optimizer) -> Floats:
-        """Return the gradient of each task's loss at its start, ``[len(tasks), P]``. It is computed from one step of
-        gradient descent with rate :data:`GREAT_STEP`.
-        """
+        """Return the gradient of each task's loss at its start, ``[len(tasks), P]``."""
         ends = self._model.train(tasks, optimizer)
         steps = np.stack([task.start for task in tasks]).astype(np.float64) - ends
         steps[:, self._model.layout.trained :] = 0.0
@@ -120,9 +118,6 @@ class HospitalModel:
         return y[rows], None if weights is None else weights[rows]
 
     def _sized(self, theta: Floats) -> NDArray[Any]:
-        """Return ``theta`` in the run's precision. Raises ``ValueError`` if its shape is not that of the model's
-        parameters.
-        """
         size = self._model.layout.size
         if np.shape(theta) != (size,):
             raise ValueError(f"parameters have shape {list(np.shape(theta))}, but the model has {size}")

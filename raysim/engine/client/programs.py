@@ -47,7 +47,7 @@ def run(
     """Run a client program at hospitals of this process, whose positions in ``plan.ids`` are ``mine``. Add what they
     send to ``result``, and return what they store until the next round.
 
-    Raises :class:`StrategyError` or :class:`HospitalFailed`; both name the strategy, round, program and hospital.
+    Raises :class:`StrategyError` or :class:`HospitalFailed`.
     """
     program, layout, later = call.program, SumLayout(call.program), dict(states)
     # A hospital that is lost in this round sends and stores nothing. The same holds for all hospitals of a discarded
@@ -102,9 +102,6 @@ def _run_added(
     sums: NDArray[np.int64],
     later: HospitalStates,
 ) -> None:
-    """Run a client program that itself adds up what hospitals send. Add its totals to ``sums``, and what hospitals
-    store to ``later``.
-    """
     call, program, precision = here.call, here.call.program, here.plan.models.dtype
     added, memories = _together(here, contexts, "run_added", partial(_added, program, contexts))
     for part in added:
@@ -140,7 +137,7 @@ def _check_count(here: ProgramRun, method: str, results: Sequence[Any], contexts
 
 
 def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str, compute: Callable[[], T]) -> T:
-    """Return the result of ``compute``, which runs a client program for several hospitals in one call. If the program
+    """Return the result of ``compute``, which runs a client program for several hospitals in one call. If the call
     fails, the hospitals are run one at a time, so that the error names the hospital.
     """
     try:

@@ -1,6 +1,5 @@
-"""A hospital's message after its local update: vectors that the plan's steps change before they are added to sums.
-
-The plan has the instructions of the round. Its steps are, for example, clipping, compression and masking.
+"""A hospital's message after its local update. Steps such as clipping, compression and masking change the message
+before it is added to sums.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload
 class Sending:
     """Adds up what this process's hospitals send after their local updates in a round.
 
-    ``tasks`` makes the training task of each update. ``states`` has what hospitals store between rounds; it is changed
-    in place. ``open(pooled)`` returns the federation.
+    ``states`` has what hospitals store between rounds; it is changed in place. ``open(pooled)`` returns the federation.
     """
 
     def __init__(
@@ -58,7 +56,7 @@ class Sending:
 
     @property
     def deltas(self) -> NDArray[Any] | None:
-        """Return the updates of single hospitals, one row each, if the problem requests them; else None."""
+        """Return the updates of single hospitals, one row each; None if only sums are sent."""
         return np.stack(self._deltas) if self._deltas else None
 
     @property
@@ -69,9 +67,7 @@ class Sending:
     def leaving(
         self, phase: LocalProblem, upload: Upload, j: int, update: Floats, rate: float, loss: Callable[[], float]
     ) -> Leaving:
-        """Return the message of local update ``j`` before any step changes it. The ``update`` was trained with learning
-        rate ``rate``.
-        """
+        """Return the message of local update ``j`` before any step changes it."""
         summed, groups = upload.weight is not None and upload.what == "delta", self._problem.groups
         return Leaving(
             hospital=int(self._plan.ids[j]),
@@ -111,9 +107,6 @@ class Sending:
             self._add(leaving, sent.sums + k // size, weight, row)
 
     def _send_update(self, leaving: Leaving, theta: Parameters | None) -> None:
-        """Add an update to each sum to which it belongs, and store it if the problem requests the updates of single
-        hospitals.
-        """
         upload, vector, j = leaving.upload, leaving.update, leaving.entry
         leaving.check(vector, leaving.limit)
         if leaving.bits is not None:
@@ -138,7 +131,7 @@ class Sending:
 
     def check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
         """Raise :class:`TrainingDiverged` unless all entries of ``vector`` are finite and have magnitudes below
-        ``limit``, which may be infinite. The error names the hospital of local update ``j`` and the learning ``rate``.
+        ``limit``.
         """
         if np.abs(vector).max(initial=0.0) < limit:  # False for NaN, and for infinity whatever the limit
             return

@@ -28,7 +28,7 @@ class Tasks:
     group of them.
 
     ``states`` has what hospitals store between rounds; it may change between calls. ``open(pooled)`` returns the
-    federation. ``groups`` returns the rows of each group of patients.
+    federation.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Tasks:
         return Held(federation.X[rows], federation.y[rows], stop)
 
     def _moments(self, hospital: int) -> Moments:
-        """Return the state of the hospital's optimiser (such as its momentum), which training may overwrite."""
+        """Return the state of the hospital's optimiser, which training may overwrite."""
         memory = self._states.get(hospital, {})
         steps = memory.get(STEPS)
         return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
@@ -122,9 +122,7 @@ class Tasks:
         return self._plan.work.optimizer.learning_rate if training.learning_rate is None else training.learning_rate
 
     def optimizer(self, training: LocalTraining) -> Optimizer:
-        """Return the optimiser of a local update: the optimiser of the run, with the changes that the strategy
-        requests.
-        """
+        """Return the optimiser of the run, with the changes that the strategy requests for a local update."""
         usual = self._plan.work.optimizer
         return replace(
             usual,

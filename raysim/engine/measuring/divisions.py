@@ -1,6 +1,5 @@
-"""The rows of each group of patients at a hospital. They are computed at the hospital, once for each division.
-
-A division is a strategy's rule that assigns each row to a group.
+"""The rows of each group of patients at a hospital. A division is a strategy's rule that assigns each row to a
+group.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from raysim.data.federation import Federation
 from raysim.strategies.base import Division
 
 HELD = 4
-"""The number of divisions of rows into groups that are cached at a time, for all runs that share the process."""
+"""The number of divisions of rows into groups that are cached at a time."""
 
 
 class Groups:
-    """A cache that assigns the rows of a process's hospitals to groups of patients."""
+    """A cache of the groups to which hospitals' rows belong."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()

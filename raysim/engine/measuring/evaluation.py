@@ -47,17 +47,15 @@ class Row(Protocol):
 
 
 PAIR_SUMS = 8
-"""The size of the message with a hospital's sums over pairs of rows, as a number of values of 4 bytes."""
+"""The size of a hospital's message with sums over pairs of rows, in units of 4 bytes."""
 
 
 class Evaluation:
-    """Evaluates one job's models. Results arrive actor by actor; ``order [N]`` sorts all hospitals by id."""
+    """Evaluates one job's models."""
 
     gathered: Gathered
-    """The measurements of the models so far. Most of them are made after the last round."""
     rearranging: group_gaps.Rearranging | None
-    """The permutations of patients' group labels with which gaps between groups are tested at the end; None means no
-    tests."""
+    """The permutations of patients' group labels for tests of gaps between groups; None means no tests."""
 
     def __init__(
         self,
@@ -73,12 +71,11 @@ class Evaluation:
     ) -> None:
         """Set up the evaluation of a job.
 
-        - ``rounds``: the smallest number of rounds that the run can have. It decides how often training losses are
-          measured.
+        - ``order [N]``: indices that sort the hospitals of all processes by id.
+        - ``rounds``: the smallest number of rounds that the run can have.
         - ``noise``: if given, only the metrics of one model are computed, from sums with privacy noise.
-        - ``sizes [N]``: the hospitals' numbers of training rows, released with privacy noise; None means that exact
-          numbers are public.
-        - ``tests_groups``: whether gaps between groups of patients are tested at the end.
+        - ``sizes [N]``: the hospitals' numbers of training rows with privacy noise; None means that exact numbers are
+          public.
         - ``all_rows [N]``: the hospitals' numbers of rows, if ``federation`` has only some of these rows.
         """
         self._noise, self._sizes, self._all_rows = noise, sizes, all_rows
@@ -94,9 +91,7 @@ class Evaluation:
 
     @property
     def _next_noise(self) -> FigureNoise | None:
-        """Return the privacy noise for the next metrics, with a new random stream for each evaluation; None means exact
-        metrics.
-        """
+        """Return the privacy noise for the next metrics, different in each evaluation."""
         if self._noise is None:
             return None
         turn = self._traffic.ledger.times(MEASURED)
@@ -104,12 +99,11 @@ class Evaluation:
 
     @property
     def takes_losses(self) -> bool:
-        """Whether training losses are measured. They are not measured if metrics have privacy noise."""
+        """Whether training losses are measured."""
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """Return those models of ``serve`` that are evaluated: all models or, if metrics have privacy noise, only the
-        last model in ``serve`` that the server stores.
+        """Return the models of ``serve`` to evaluate: with privacy noise, only the last model that the server stores.
 
         A model stored at a hospital is trained without noise, so noise on its metrics would not protect any patient.
         """
@@ -121,7 +115,6 @@ class Evaluation:
         """Raise ``ConfigError`` if metrics have privacy noise that would protect nobody.
 
         This is the case if hospitals store the strategy's models, or a part of each model (``private`` is true).
-        ``name`` is the strategy's name in the error.
         """
         if self._noise is not None and (private or not self._asked(serve)):
             raise ConfigError(
@@ -130,17 +123,13 @@ class Evaluation:
             )
 
     def due(self, round: int) -> bool:
-        """Return whether models are evaluated or their training losses are measured after ``round``, which is not the
-        last round.
-        """
+        """Return whether models are evaluated, or training losses measured, after ``round`` (not the last round)."""
         if self._evaluated(round):
             return True
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
 
     def after(self, round: int, serve: Mapping[str, Ids]) -> Measurement:
-        """Return which metrics and losses hospitals compute for the models in ``serve`` after a ``round`` for which
-        :meth:`due` is true.
-        """
+        """Return which metrics and losses hospitals compute for the models in ``serve`` after a ``round``."""
         serve, losses_of = self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve)
         return Measurement(serve, losses_of=losses_of, part=self._section.part, noise=self._next_noise)
 
@@ -150,8 +139,7 @@ class Evaluation:
         """Return which metrics and losses hospitals compute for the final models in ``serve``.
 
         If ``counted`` names a model, hospitals also send how many of their validation rows have each score under this
-        model. ``recalibrating`` requests the metrics of models that each hospital recalibrates first; they are computed
-        after those of all other models.
+        model.
         """
         if recalibrating is None:
             self._counted = counted
@@ -221,9 +209,7 @@ class Evaluation:
         return figures
 
     def predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return each model's outputs for all rows of the federation, in order of the rows. Empty if they were not
-        requested.
-        """
+        """Return each model's outputs for all rows of the federation, in order of the rows; empty if not requested."""
         outputs: dict[str, NDArray[Any]] = {}
         for model in measured[0].predictions:
             # The hospitals of each actor are consecutive, in the order of ids.
@@ -238,7 +224,7 @@ class Evaluation:
         return in_order([each.validation_scores[model] for each in measured], self._order)
 
     def recalibrated(self, of: str, measured: Sequence[Measured], prior: Prior | None) -> Recalibrated:
-        """Return the recalibrations of all hospitals, sorted by hospital id. ``of`` names the recalibrated model."""
+        """Return the recalibrations of the model named ``of`` at all hospitals, sorted by hospital id."""
         return gathered(of, [part.own_shifts for part in measured if part.own_shifts is not None], self._order, prior)
 
     def _evaluated(self, round: int) -> bool:
@@ -263,15 +249,10 @@ class Evaluation:
         return means
 
     def _enter_measured(self, round: int, scalars: int | Ids) -> None:
-        """Record in the traffic ledger how many measured numbers each hospital has sent. ``scalars`` is one count for
-        all hospitals, or an array ``[N]`` of counts.
-        """
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
     def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:
-        """Record the counts of rows by score, if hospitals sent them, and the calibration metrics computed from
-        them.
-        """
+        """Record the counts of rows by score and the calibration metrics computed from them."""
         for stored, sent in (
             (self.gathered.scores, [each.scores for each in measured]),
             (self.gathered.validation_scores, [each.validation_scores for each in measured]),
@@ -294,7 +275,7 @@ class Evaluation:
             )
 
     def _by_group(self, model: str, measured: Sequence[Measured]) -> dict[str, float]:
-        """Record the metrics of each group of patients, if measured. Return the gaps between groups as metrics."""
+        """Record the metrics of groups of patients, if measured, and return the gaps between groups."""
         gaps: dict[str, float] = {}
         if self.gathered.grouping is None:
             return gaps
@@ -307,7 +288,7 @@ class Evaluation:
         return gaps
 
     def _within(self, model: str, figures: Floats, measured: Sequence[Measured], ledger_round: int) -> dict[str, float]:
-        """Record the gaps between groups of patients within the same hospital, if measured. Return these gaps as
+        """Record the gaps between groups of patients within the same hospital, if measured, and return them as
         metrics.
         """
         parts = [each.gaps[model] for each in measured if model in each.gaps]

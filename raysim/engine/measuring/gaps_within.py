@@ -1,4 +1,4 @@
-"""The gaps between groups of patients within hospitals. The server computes them from hospitals' sums."""
+"""Gaps between groups of patients within hospitals, computed at the server from hospitals' sums."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def gaps(
     figures: Floats,
     task: TaskKind,
 ) -> dict[str, WithinGap]:
-    """Return, for each attribute of patients, the gap between its groups within the same hospital. It is computed from
-    sums over all hospitals.
+    """Return, for each attribute of patients, the gap between its groups within the same hospital.
 
     ``groups`` are the metrics of groups from :func:`raysim.engine.measuring.subgroups.merged`, and ``figures [N,
     columns]`` are the metrics of hospitals.

@@ -2,8 +2,7 @@
 
 For a permutation test, a hospital permutes the group labels of its own patients. For each permutation and pair of
 groups, it sends its part of two sums over hospitals: the sum of weighted differences between the groups, and the sum of
-the variances of these differences. The parts are integers, so the sums do not depend on which actor runs which
-hospital.
+the variances of these differences. The parts are integers, so that the order of hospitals does not change the sums.
 """
 
 from __future__ import annotations
@@ -28,11 +27,10 @@ from raysim.statistics.patient_groups.within import AttributeSums
 from raysim.strategies.base import Floats, Ids
 
 FEW_ROWS = 10_000
-"""The largest number of rows of a federation for which exact permutation tests are considered. With more rows,
-permutations are random."""
+"""The largest number of rows of a federation for which exact permutation tests are considered."""
 
 KEPT = 1 << 24
-"""The largest number of permuted group labels that are cached for an attribute. They take 16 MB, one byte each."""
+"""The largest number of permuted group labels that are cached for an attribute."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +44,7 @@ class Rearranging:
     stride is the number of consecutive permutations in which that hospital's labels do not change."""
 
     def exact(self, attribute: str) -> bool:
-        """Return whether all permutations of an attribute's group labels are enumerated, so that the test is exact."""
+        """Return whether all permutations of an attribute's group labels are enumerated."""
         return attribute in self.strides
 
     def number(self, attribute: str) -> int:
@@ -58,15 +56,14 @@ class Rearranging:
         known groups.
 
         For each permutation and pair of groups, the hospital sends two sums of eight bytes. For each group, it sends
-        two counts of four bytes, and six numbers of eight bytes: the group's metric, its variance and four sums of
-        predicted risks.
+        two counts of four bytes, and six numbers of eight bytes.
         """
         return 4 * len(pairs(groups)) * self.number(attribute) + 14 * groups
 
 
 def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearranging:
-    """Return the permutations of the group labels of patients in ``part``: all permutations if there are few, else a
-    number of random ones.
+    """Return the permutations of the group labels of patients in ``part``: all of them if they are few, else random
+    ones.
     """
     rows, strides = int(federation.sizes(part).sum()), {}
     if rows <= FEW_ROWS:
@@ -83,8 +80,6 @@ def _strides(counts: Ids) -> tuple[int, Ids] | None:
     """Return the number of joint permutations of all hospitals' group labels, and each hospital's stride. None if there
     are too many permutations. A stride is the number of consecutive joint permutations in which the hospital's labels
     do not change.
-
-    ``counts [N, G, outcomes]`` has the number of rows of each hospital, group and outcome.
     """
     total, strides = 1, np.ones(len(counts), dtype=np.int64)
     for h in np.flatnonzero((weights(counts) > 0).any(axis=1)):
@@ -108,9 +103,8 @@ def measure(
 ) -> dict[str, AttributeSums]:
     """Return, for each attribute of patients, the sums that ``hospitals`` send for the gaps between its groups.
 
-    ``outputs [n]`` and ``y [n]`` are the model outputs and labels of the hospitals' rows of ``part``. ``ranked_by [n]``
-    orders the rows of a hospital: it has the outputs before recalibration, because the shift of a recalibration can
-    create ties. ``seed`` decides the random permutations, independently for each hospital.
+    ``outputs [n]`` and ``y [n]`` are the model outputs and labels of the hospitals' rows of ``part``. Rows are ranked
+    by ``ranked_by [n]``, the outputs before recalibration, because recalibration can create ties.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -133,13 +127,11 @@ class _Patients:
     order: Ids
     """The positions of the ``n`` sorted rows among all rows of the hospitals, ``[n]``."""
     offsets: Ids
-    """The position in ``order`` at which the rows of each of the ``h`` hospitals begin, followed by the end of the last
-    hospital's rows, ``[h + 1]``."""
+    """The position in ``order`` at which each hospital's rows begin, followed by ``n``, ``[h + 1]``."""
     labels: NDArray[np.int8]
     """The index of the group of each sorted row, ``[n]``."""
     outcome: NDArray[np.bool_] | None
-    """Whether each sorted row has the event (the positive class), ``[n]``. None means that the label is a real number,
-    and that rows are permuted without regard to the label."""
+    """Whether each sorted row has the event (the positive class), ``[n]``. None if the label is a real number."""
 
     @staticmethod
     @lru_cache(maxsize=16)
@@ -166,8 +158,8 @@ class _Patients:
 
     @cached_property
     def counts(self) -> Ids:
-        """Return the number of rows by hospital, group and outcome (event first), an array ``[h, G, 2]``. Its shape is
-        ``[h, G, 1]`` if the label is a real number.
+        """Return the number of rows by hospital, group and outcome (event first), ``[h, G, 2]``; ``[h, G, 1]`` if the
+        label is a real number.
         """
         home = np.repeat(np.arange(len(self.hospitals)), np.diff(self.offsets))
         cell = (home * self.groups + self.labels) * 2 + (0 if self.outcome is None else ~self.outcome)
@@ -185,7 +177,7 @@ class _Patients:
         return slice(self.offsets[h], self.offsets[h + 1])
 
     def broken(self, values: Floats) -> NDArray[np.bool_]:
-        """Return a mask ``[h]`` of the hospitals where some of ``values [n]``, one value per row, are not finite."""
+        """Return a mask ``[h]`` of the hospitals where some of ``values [n]`` are not finite."""
         return Segments(self.offsets, np.diff(self.offsets)).counts(~np.isfinite(values)) > 0
 
 
@@ -243,15 +235,15 @@ class _Total:
         self._units[scale] += units
 
     def sums(self, risks: Floats | None) -> AttributeSums:
-        """Return what this process's hospitals send. ``risks`` has the sums of predicted risks of each group."""
+        """Return what this process's hospitals send."""
         return AttributeSums(self._counts, self._value, self._variance, risks, self._units)
 
 
 def _arranged(
     patients: _Patients, arrangements: Rearranging, judged: Sequence[int], seed: int
 ) -> Iterator[tuple[int, list[Labels]]]:
-    """Yield each hospital's position with the permutations of its patients' group labels. ``judged`` has the positions
-    of the hospitals. Labels are permuted only among patients with the same outcome.
+    """Yield the position of each hospital in ``judged``, with the permutations of its patients' group labels. Labels
+    are permuted only among patients with the same outcome.
     """
     if arrangements.exact(patients.attribute):
         yield from ((h, _every(patients.strata(h))) for h in judged)
@@ -267,7 +259,7 @@ def _arranged(
 
 @lru_cache(maxsize=4)
 def _cache(patients: _Patients, draws: int, seed: int) -> dict[int, list[Labels]]:
-    """Return a cache of the hospitals' random permutations, so that the next model on the same rows uses them again."""
+    """Return a cache of the hospitals' random permutations, which the next model on the same rows uses again."""
     return {}
 
 
@@ -277,8 +269,8 @@ def _permuted(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels
 
 
 def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:
-    """Return all permutations of a hospital's group labels, one array for each outcome. ``strata`` has the labels of
-    each outcome. Each permutation for one outcome occurs together with each permutation for the other.
+    """Return all permutations of a hospital's group labels, one array for each outcome. Each permutation for one
+    outcome occurs together with each permutation for the other.
     """
     orders = [every(each) for each in strata]
     size, repeated, found = int(np.prod([order.shape[1] for order in orders])), 1, list[Labels]()

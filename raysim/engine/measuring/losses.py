@@ -1,7 +1,6 @@
 """Training losses of a run: mean losses over the training rows of all hospitals, without penalties.
 
-No training method uses these losses; they only inform the experimenter. When they are measured, each hospital sends the
-sum of its rows' losses and its number of rows.
+No training method uses these losses. Each hospital sends the sum of its rows' losses and its number of rows.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ class TrainingLosses:
     """The training losses of a run that are not stored with a round, such as the losses before training."""
 
     before: Mapping[str, float] = field(default_factory=dict)
-    """The loss of each evaluated model before training, by name of the model."""
+    """The loss of each evaluated model before training, by name."""
     model: str | None = None
-    """The name of the model whose losses the rounds report: the last of the evaluated models when losses were first
-    measured after a round. None before that."""
+    """The name of the model whose training loss is measured after rounds; None before the first of these
+    measurements."""
     constant: float = float("nan")
     """The loss of the best constant prediction; NaN if the label is a real number."""
 
     def curve(self, by_round: Mapping[int, float | None]) -> dict[int, float]:
         """Return the training loss by round; round 0 is before training. Empty if no loss was measured.
 
-        ``by_round`` has the losses of later rounds; None means that the loss was not measured.
+        ``by_round`` has the losses of later rounds, None where not measured.
         """
         if self.model is None or self.model not in self.before:
             return {}
@@ -57,8 +56,6 @@ def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float
 def weighted_losses(
     model: Model, class_weights: ClassWeights, outputs: NDArray[Any], y: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """Return the loss of each row times the weight of its class, ``[n]``. Training minimises the mean of these
-    products.
-    """
+    """Return the loss of each row times the weight of its class, ``[n]``."""
     losses, weights = model.row_losses(outputs, y), row_weights(class_weights, y)
     return losses if weights is None else losses * weights

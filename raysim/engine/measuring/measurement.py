@@ -28,27 +28,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatisticNoise:
-    """The noise that protects a privacy unit (a row or a patient) in the statistics that hospitals send about their
-    rows.
-    """
+    """The noise that protects a patient or a row in the statistics that hospitals send."""
 
     unit: RowUnit
     """The unit that the noise protects: a patient or a row (``example``)."""
     rows: int
-    """The largest number of rows of one patient that are used in the statistics."""
+    """The largest number of rows of one patient that are used."""
     mechanism: Mechanism
-    """The mechanism, with Laplace or normal noise, that adds noise to sums over patients or rows."""
+    """The mechanism that adds Laplace or normal noise to sums."""
     turn: int = 0
-    """How often the statistic was sent before: in this round or, for metrics, in the whole run. This number is part of
-    the key of the noise, so that the noise differs each time."""
+    """How often the statistic was sent before: in this round or, for metrics, in the whole run. It is part of the key
+    of the noise, so that each message has new noise."""
 
 
 @dataclass(frozen=True)
 class FigureNoise:
-    """The noise that protects a privacy unit (a row or a patient) in hospitals' evaluation metrics."""
+    """The noise that protects a patient or a row in hospitals' evaluation metrics."""
 
     noise: StatisticNoise
-    """The noise on the sums over rows from which metrics are computed."""
     sums: SummedFigures
     """The computation of sums from rows, and of metrics from these sums."""
 
@@ -58,11 +55,11 @@ class Measurement:
     """What the server asks hospitals to evaluate, in addition to training; by default nothing."""
 
     serve: Mapping[str, Ids] = field(default_factory=dict)
-    """The models to evaluate. For each name: the row of the server's models that each hospital uses, ``[N]``, or uses
-    for each group of its rows, ``[N, G]``. ``OWN`` means the model that the hospital stores, and ``MIXTURE`` its
-    mixture of server models."""
+    """The models to evaluate, by name. An array ``[N]`` has the index of the server's model that each hospital uses; an
+    array ``[N, G]`` has an index for each group of the hospital's rows. ``OWN`` means the model that the hospital
+    stores, and ``MIXTURE`` its mixture of server models."""
     untrained: tuple[int, ...] = ()
-    """The rows of those server models that are untrained. Hospitals that use them have no metrics."""
+    """The indices of the server's untrained models. Hospitals that use them have no metrics."""
     losses_of: Mapping[str, Ids] = field(default_factory=dict)
     """The models whose mean losses are measured, in the same form as ``serve``."""
     loss_part: str = "train"
@@ -75,29 +72,25 @@ class Measurement:
     """Whether the models are final. Hospitals then also send histograms of scores and sums over pairs of rows or, if
     the label is a real number, histograms of errors."""
     thresholds: tuple[float, ...] | None = None
-    """Thresholds of the predicted probability. For each of them, a hospital counts the rows that reach it; None means
-    no such counts."""
+    """Thresholds of the predicted probability: for each of them, a hospital counts the rows that reach it."""
     counted: str | None = None
-    """The name of the model whose scores on validation rows are counted even without ``thresholds``; None means no
-    model."""
+    """The name of the model whose scores on validation rows are counted even without ``thresholds``."""
     recalibrating: Recalibrating | None = None
-    """How each hospital recalibrates the models before evaluating them; None means no recalibration."""
     groups: Grouping | None = None
-    """The groups of patients whose metrics are also measured; None means no groups."""
     rearranging: Rearranging | None = None
-    """The permutations of patients' group labels with which the main model's gaps between groups are tested; None means
-    no tests."""
+    """The permutations of patients' group labels for tests of the main model's gaps between groups; None means no
+    tests."""
     predictions: bool = False
     """Whether hospitals also send the models' outputs for all their training, validation and test rows."""
 
     @property
     def headline(self) -> str:
-        """The name of the main model, which is the last of the models to evaluate."""
+        """The name of the main model: the last of the models to evaluate."""
         return list(self.serve)[-1]
 
 
 NOTHING = Measurement()
-"""A request to evaluate nothing: hospitals only train."""
+"""A request to evaluate nothing."""
 
 
 @dataclass(eq=False)
@@ -105,16 +98,15 @@ class Measured:
     """The evaluation results of one process's hospitals, by name of the model."""
 
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """The metrics of each of the ``h`` hospitals, ``[h, columns]``, with one column for each metric."""
+    """The metrics of each of the ``h`` hospitals, ``[h, columns]``."""
     untrained: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    """A mask of the hospitals at which the model is untrained, ``[h]``. At these hospitals the model has no metrics."""
+    """A mask of the hospitals at which the model is untrained, ``[h]``."""
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """For each hospital, the sum of its rows' losses and the number of these rows, ``[h, 2]``; empty if not requested.
-    """
+    """For each hospital, the sum of its rows' losses and the number of these rows, ``[h, 2]``."""
     histograms: dict[str, Any] = field(default_factory=dict)
     """The histogram of scores over all rows of the process's hospitals."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """Each hospital's sums over pairs of an event and a non-event, from which its AUROC is computed, ``[h]``."""
+    """Each hospital's sums over pairs of an event and a non-event, ``[h]``."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """Each hospital's random sums, from which the covariance between this model's AUROC and other models' AUROCs is
     estimated, ``[h, SUMS]``."""
@@ -122,12 +114,10 @@ class Measured:
     """The noisy sums of each hospital from which its metrics are computed, ``[h, width]``; empty if metrics are exact.
     """
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """Each hospital's numbers of rows by score."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """The hospitals' numbers of rows by absolute error; only for a label that is a real number."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """Each hospital's numbers of validation rows by score, with which thresholds are chosen for metrics on other rows.
-    """
+    """Each hospital's numbers of validation rows by score, from which thresholds are chosen."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
     """The metrics of groups of patients, by attribute of patients, such as sex."""
     gaps: dict[str, dict[str, AttributeSums]] = field(default_factory=dict)
@@ -135,7 +125,6 @@ class Measured:
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
     """The outputs for all ``n`` rows of the process's hospitals, ``[n]`` or ``[n, C]`` for ``C`` classes."""
     own_shifts: OwnShifts | None = None
-    """The recalibrations that the hospitals have fitted; None without recalibration."""
 
     def join(self, other: Measured) -> None:
         """Add the results of ``other``, which are for further models at the same hospitals."""
@@ -149,38 +138,32 @@ class Gathered:
     """The evaluation results of all hospitals, merged at the server and sorted by hospital id."""
 
     grouping: Grouping | None = None
-    """The groups of patients whose metrics were measured; None means no groups."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
-    """The metrics of these groups, by evaluated model and by attribute of patients; see :func:`subgroups.merged`."""
+    """The metrics of groups of patients, by model and by attribute of patients; see :func:`subgroups.merged`."""
     gaps: dict[str, WithinGap] = field(default_factory=dict)
-    """The main model's gap between groups of patients within hospitals, by attribute of patients; empty if not
-    requested."""
+    """The main model's gap between groups of patients within hospitals, by attribute of patients."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
-    """The training losses that are not stored with a round, such as the losses before training."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """For each evaluated model, by name, each hospital's sums over pairs of an event and a non-event, ``[N]``; only for
-    two classes."""
+    """For each model, each hospital's sums over pairs of an event and a non-event, ``[N]``; only for two classes."""
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """For each evaluated model, by name, each hospital's random sums, ``[N, SUMS]``, from which the covariance between
-    the AUROCs of two models is estimated; see :mod:`raysim.statistics.discrimination.sketches`."""
+    """For each model, each hospital's random sums ``[N, SUMS]``, from which the covariance between the AUROCs of two
+    models is estimated."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
-    """For each evaluated model, by name, the histogram of all hospitals' absolute errors; only for a label that is a
-    real number."""
+    """For each model, the histogram of all hospitals' absolute errors; only for a label that is a real number."""
     untrained: dict[str, Mask] = field(default_factory=dict)
-    """For each evaluated model, by name, a mask ``[N]`` of the hospitals at which it is untrained. At these hospitals
-    its metrics are undefined."""
+    """For each model, a mask ``[N]`` of the hospitals at which it is untrained."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """For each evaluated model, by name, each hospital's numbers of rows by score, ``[N]``; empty if not requested."""
+    """For each model, each hospital's numbers of rows by score, ``[N]``."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """For each evaluated model, by name, each hospital's numbers of validation rows by score, with which thresholds are
-    chosen. Empty without validation rows, or if metrics are measured on validation rows themselves."""
+    """For each model, each hospital's numbers of validation rows by score. Empty without validation rows, or if metrics
+    are measured on validation rows."""
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
     """Return the number of rows of each hospital, or a noisy public estimate.
 
-    If a privacy guarantee hides the numbers of training rows, ``sizes [N]`` has noisy numbers instead. The estimate is
-    then ``sizes`` plus the number of evaluated rows in ``figures [N, len(task.figures)]``.
+    ``sizes [N]`` are noisy numbers of training rows; None means that exact numbers are public. The estimate is
+    ``sizes`` plus the number of evaluated rows in ``figures [N, len(task.figures)]``.
     """
     if sizes is None:
         return federation.totals

@@ -1,8 +1,7 @@
 """Recalibration after the last round: the request to hospitals, their fits on their own rows, and the merged result.
 
-Recalibration changes a model's margins (its outputs before the sigmoid). Rank-based metrics such as the AUROC are
-computed from the margins before recalibration: recalibration does not change the order of a hospital's rows, but
-rounding could create ties. The fitted parameters are in double precision.
+Rank-based metrics such as the AUROC use a model's margins (outputs before the sigmoid) before recalibration, because
+rounding could create ties.
 """
 
 from __future__ import annotations
@@ -26,22 +25,20 @@ class Recalibrating:
     """A request to hospitals: each recalibrates its model on its own rows before evaluating it."""
 
     method: Method
-    """How each hospital fits its recalibration."""
     prior: Prior | None
-    """The prior of hospitals' recalibrations under method ``eb``: two numbers, which every hospital receives. None for
-    other methods."""
+    """The prior of hospitals' recalibrations under method ``eb`` (empirical Bayes); None for other methods."""
 
 
 @dataclass(eq=False)
 class OwnShifts:
-    """The recalibrations that the hospitals of one process have fitted, in the process's order of hospitals."""
+    """The recalibrations that the hospitals of one process have fitted."""
 
     shifts: Shifts
     """The recalibration of each of the ``h`` hospitals."""
     rows: Ids
     """The number of validation rows on which each hospital fitted its recalibration, ``[h]``."""
     events: Ids
-    """The number of these validation rows that have the event (the positive class), ``[h]``."""
+    """The number of validation rows with the event (the positive class) at each hospital, ``[h]``."""
 
     @staticmethod
     def fitted(
@@ -86,9 +83,9 @@ class Recalibrated:
     rows: Ids
     """The number of validation rows on which each hospital fitted ``a`` and ``b``, ``[N]``."""
     events: Ids
-    """The number of these validation rows that have the event (the positive class), ``[N]``."""
+    """The number of validation rows with the event (the positive class) at each hospital, ``[N]``."""
     prior: Prior | None = None
-    """The prior of ``a`` over hospitals under method ``eb``, whose mean a hospital without rows gets. None for other
+    """The prior distribution of ``a`` under method ``eb``; a hospital without rows gets its mean. None for other
     methods."""
 
     @property

@@ -19,8 +19,7 @@ from raysim.metrics.segments import ranges
 from raysim.strategies.base import Ids
 
 KEPT_BYTES = 64 * 2**20
-"""The largest size in bytes of a part's features that are cached in one array. Larger features are copied again at each
-call."""
+"""The largest size in bytes of a part's features that are cached in one array."""
 
 CHUNK_BYTES = 8 * 2**20
 """The size in bytes of the features that are copied at a time, if they are not cached."""
@@ -35,21 +34,18 @@ class PartRows:
     """The rows of ``h`` hospitals in one part (train, validation or test), concatenated in the hospitals' order."""
 
     federation: Federation
-    """The federation to which the rows belong."""
     index: NDArray[np.int64]
     """The position of each of the ``n`` rows in the federation, ``[n]``."""
     offsets: NDArray[np.int64]
-    """The beginning of each hospital's rows in ``index``, followed by the end of the last hospital's rows,
-    ``[h + 1]``.
-    """
+    """The position in ``index`` at which each hospital's rows begin, followed by ``n``, ``[h + 1]``."""
     y: NDArray[Any]
     """The labels of the rows, ``[n]``."""
     features: NDArray[Any] | None
-    """The features of the rows, ``[n, F]``; None if they are larger than ``KEPT_BYTES`` and therefore not cached."""
+    """The features of the rows, ``[n, F]``; None if larger than ``KEPT_BYTES``."""
 
     @staticmethod
     def of(federation: Federation, hospitals: Sequence[int], part: str) -> PartRows:
-        """Return the rows of ``part`` (train, validation or test) at ``hospitals``, in the order of ``hospitals``."""
+        """Return the rows of ``part`` at ``hospitals``, in the order of ``hospitals``."""
         k, ids = PARTS.index(part), np.asarray(hospitals, dtype=np.int64)
         starts = federation.bounds[ids, k]
         lengths = federation.bounds[ids, k + 1] - starts
@@ -83,9 +79,8 @@ def joined(
     """Return the outputs ``[n]`` of each hospital's model for its rows. ``served [h]`` is the index of each hospital's
     model in ``models [M, P]``.
 
-    ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`). It is called once for consecutive
-    hospitals that use the same model. Outputs are the same, bit for bit, however hospitals are distributed over
-    processes.
+    ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`). Outputs are the same, bit for bit,
+    however hospitals are distributed over processes.
     """
     changes = np.flatnonzero(np.diff(served)) + 1
     outputs = np.empty(len(rows.index), models.dtype)

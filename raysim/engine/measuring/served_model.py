@@ -22,16 +22,14 @@ from raysim.strategies.base import Ids, Mask
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """One named model, as the hospitals of one process use it."""
+    """The outputs of one model at the hospitals of one process, and the metrics computed from them."""
 
     name: str
-    """The name of the model."""
     hospitals: Ids
     """The ids of the hospitals, ``[h]``."""
     rows: PartRows
-    """The rows of these hospitals, one hospital after the other."""
     outputs: NDArray[Any]
-    """The model's outputs for these ``n`` rows, ``[n]`` or ``[n, C]`` for ``C`` classes."""
+    """The model's outputs for the ``n`` rows, ``[n]`` or ``[n, C]`` for ``C`` classes."""
     ranked: NDArray[Any]
     """The outputs by which a hospital's rows are ranked. They are not recalibrated, because recalibration can create
     ties."""
@@ -40,11 +38,11 @@ class ServedModel:
 
     @property
     def scores_rows(self) -> bool:
-        """Whether the model has one output per row. For a label with two classes, it is the score of the event."""
+        """Whether the model has one output per row."""
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:
-        """Add to ``result`` the metrics of this model that ``asked`` requests. ``seed`` is the run's seed."""
+        """Add to ``result`` the metrics of this model that ``asked`` requests."""
         name, task = self.name, self.rows.federation.task
         measured = task.measure(self.outputs, self.rows.y, self.rows.offsets)
         if self.ranked is not self.outputs:
@@ -68,7 +66,6 @@ class ServedModel:
     def _enter_groups(
         self, asked: Measurement, groups: subgroups.Grouping, seed: int, scored: Rows, result: Measured
     ) -> None:
-        """Add the metrics of groups of patients to ``result``. For the main model, also add the gaps between groups."""
         federation = self.rows.federation
         trained = self.hospitals[~self.untrained].tolist()
         of_groups = subgroups.measure(groups, federation, trained, asked.part, scored.outputs, scored.y)

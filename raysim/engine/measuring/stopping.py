@@ -1,4 +1,4 @@
-"""Early stopping: checks of the loss on validation rows, and the rule by which they end a run.
+"""Early stopping: when the loss on validation rows ends a run.
 
 After each round, the loss of the main model is computed on the validation rows of all hospitals; every row has the same
 weight. It is the loss that training minimises, without penalties and without the strategy's own terms. The round with
@@ -7,8 +7,7 @@ run.
 
 A run stops after ``patience`` checks in a row without a fall. A loss is a fall if it is below the loss at the previous
 fall by more than ``tolerance`` times the loss before training. For the first fall, the comparison is with the loss
-before training. Several small decreases can add up to a fall, so that a slow descent counts. A loss that is not finite
-does not count as a fall.
+before training. A loss that is not finite does not count as a fall.
 """
 
 from __future__ import annotations
@@ -28,14 +27,12 @@ class Stopping:
     """The validation losses of a run so far, and the rule of early stopping."""
 
     section: StopSection
-    """The configured rule that ends the run."""
     before: Mapping[str, float] = field(default_factory=dict)
-    """The validation loss of each evaluated model before training, by name of the model."""
+    """The validation loss of each evaluated model before training, by name."""
     model: str | None = None
-    """The name of the model whose validation loss is checked: the last of the evaluated models at the first check. None
-    before this check."""
+    """The name of the model whose validation loss is checked; None before the first check."""
     rounds: tuple[int, ...] = ()
-    """The rounds after which the validation loss was checked, in order."""
+    """The rounds after which the validation loss was checked."""
     losses: tuple[float, ...] = ()
     """The validation loss of the checked model after each of ``rounds``."""
 
@@ -80,14 +77,12 @@ class Stopped:
     before: float
     """The validation loss of the checked model before training; NaN if not measured."""
     model: str
-    """The name of the model whose validation loss was checked."""
     early: bool
-    """Whether the run ended because the validation loss no longer fell. If not, all rounds were run, or the strategy
-    had finished by itself."""
+    """Whether the run ended because the validation loss no longer fell."""
     last: int
     """The last round that was run."""
     served: int
-    """The number of the round whose models became the models of the run."""
+    """The round whose models became the models of the run."""
     loss: float
     """The validation loss of the run's models."""
 

@@ -1,8 +1,7 @@
-"""Equity between patients: every figure by patient group (sex, ethnicity, age band), within and across hospitals.
+"""Metrics by group of patients (sex, ethnicity, age), within and across hospitals, and the gaps between groups.
 
-Predictions stay at the hospital. An actor returns the metrics of each group of patients at each of its hospitals. For
-each group it also returns one histogram of scores over all its hospitals. From these histograms the server computes the
-group's AUROC over all hospitals.
+Predictions stay at the hospital. The server computes a group's AUROC over all hospitals from histograms of scores, one
+from each process.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ UNKNOWN = "unknown"
 """The name of the group of patients whose attribute is unknown."""
 
 MOST_GROUPS = 100
-"""The largest allowed number of groups of an attribute, including the group of unknown values."""
+"""The largest allowed number of groups of an attribute."""
 
 EVERYWHERE = ""
-"""The value in the hospital column of a table that stands for all hospitals together."""
+"""The value in a table's hospital column that stands for all hospitals together."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Grouping:
 
 @dataclass(eq=False)
 class GroupFigures:
-    """For one attribute of patients: the metrics of each group at each of an actor's hospitals, and a histogram of
+    """For one attribute of patients: the metrics of each group at each of a process's hospitals, and a histogram of
     scores for each group.
     """
 
@@ -147,9 +146,8 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
     """Return two arrays: the metrics of an attribute's groups at each hospital, ``[N, G, columns]``, and their metrics
     over all hospitals, ``[G, columns]``.
 
-    ``parts`` has one result per actor, and ``order`` sorts the concatenated hospitals of all actors by id. Over all
-    hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined, because they cannot
-    be computed from hospitals' metrics.
+    ``parts`` has one result per process, and ``order`` sorts the concatenated hospitals of all processes by id. Over
+    all hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)
@@ -177,17 +175,16 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
 def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Floats, task: TaskKind) -> dict[str, float]:
     """Return metrics of the gaps between the groups ``levels [G]`` of an attribute; NaN where undefined.
 
-    ``figures [N, G, columns]`` are the metrics of groups at each hospital and ``together [G, columns]`` those over all
-    hospitals, as :func:`merged` returns them. Patients whose attribute is unknown are excluded from all gaps, and
-    reported separately.
+    ``figures [N, G, columns]`` and ``together [G, columns]`` are the two results of :func:`merged`. Patients whose
+    attribute is unknown are excluded from all gaps.
 
-    - ``<attribute>_gap``: the largest minus the smallest main metric (such as the AUROC) of the groups, each over all
-      hospitals. ``<attribute>_<figure>_gap`` is the same difference for accuracy and recall. Undefined for fewer than
-      two groups.
+    - ``<attribute>_gap``: the largest minus the smallest main metric (such as the AUROC) of the groups, computed over
+      all hospitals. ``<attribute>_<figure>_gap`` is the same difference for accuracy and recall. Undefined for fewer
+      than two groups.
     - ``<attribute>_gap_within``: the largest minus the smallest main metric of the groups within one hospital, as a
       mean over hospitals.
-    - ``<attribute>_undefined``: number of pairs of a hospital and a group that have test patients, but for which the
-      main metric is undefined.
+    - ``<attribute>_undefined``: number of pairs of a hospital and a group with evaluated rows, but an undefined main
+      metric.
     - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``: the
       main metric of these rows over all hospitals. Both are left out if the attribute of every patient is known.
     """
@@ -241,8 +238,8 @@ def table(
 
 
 def _weighted(values: Floats, weights: Floats) -> Floats:
-    """Return the mean ``[G]`` of ``values [N, G]`` over hospitals, weighted by rows; NaN if a hospital with rows has no
-    value.
+    """Return the weighted mean ``[G]`` of ``values [N, G]`` over hospitals; NaN if a hospital with a positive weight
+    has no value.
     """
     counted = weights > 0
     total = np.where(counted, weights, 0.0).sum(axis=0)

@@ -1,10 +1,8 @@
-"""Hospitals that use an untrained model; they have no figures.
+"""Hospitals that use an untrained model; they have no metrics.
 
 A model counts as trained once a parameter differs from the run's initial parameters. If each hospital stores a part of
-its model, a parameter of this part must differ. Untrained models are, for example, the model of a hospital without
-training rows under local-only training, and an output layer that a hospital never trained. The predictions of an
-untrained model are random, or the same for all patients. Its metrics, such as an AUROC of about .5, describe the
-initial model and not the method, and are excluded from all means.
+its model, a parameter of this part must differ. The metrics of an untrained model describe the initial parameters and
+not the method, and are excluded from all means.
 """
 
 from __future__ import annotations
@@ -68,10 +66,10 @@ def undefined(figures: Floats, hospitals: Mask, task: TaskKind) -> Floats:
 
 
 def padded(figures: Floats, trained: Mask, task: TaskKind) -> Floats:
-    """Expand ``figures``, which has one row for each hospital marked in ``trained [h]``. The result ``[h, ...,
-    columns]`` has one row for every hospital.
+    """Return ``figures`` with one row for every hospital, ``[h, ..., columns]``.
 
-    Hospitals that are not marked are treated like hospitals without rows: metrics are NaN, and counts 0.
+    ``figures`` has one row for each hospital marked in ``trained [h]``. The other hospitals get NaN for metrics, and 0
+    for counts of rows.
     """
     if trained.all():
         return figures
@@ -81,7 +79,6 @@ def padded(figures: Floats, trained: Mask, task: TaskKind) -> Floats:
 
 
 def _counts(task: TaskKind) -> Mask:
-    """Return a mask ``[len(task.figures)]`` of the metrics that are numbers of rows."""
     return np.isin(task.figures, ("n", *task.counts))
 
 

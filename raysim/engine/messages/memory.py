@@ -1,7 +1,4 @@
-"""Hospitals' memory between rounds, and the names of its entries.
-
-Each hospital may store named vectors from one round to the next, such as its own model.
-"""
+"""Hospitals' memory between rounds: each hospital may store named vectors, such as its own model."""
 
 from __future__ import annotations
 
@@ -19,8 +16,7 @@ FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
 """The names under which a hospital stores the state of its optimiser; see :class:`raysim.training.base.Moments`."""
 
 KEPT = "kept "
-"""The prefix of the names under which hospitals store arrays of client programs. Only :data:`MODEL` has no prefix."""
+"""The prefix of the names under which hospitals store arrays of client programs, except :data:`MODEL`."""
 
 HELD, HELD_LOSS = "update", "loss"
-"""The names under which a hospital stores its update of this round and its loss before training, if the round has
-further passes."""
+"""The names under which a hospital stores its update and its loss before training, if the round has further passes."""

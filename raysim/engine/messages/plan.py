@@ -1,6 +1,5 @@
-"""The messages between the coordinator and hospital actors: one plan to the actor, one partial result back.
-
-A plan has the instructions of one round for all hospitals. A partial result has what the hospitals of one actor return.
+"""The messages between the coordinator and the actors, which simulate hospitals: instructions to them, and one result
+from each.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class ModelSpec:
         return ModelSpec(section.name, section.class_path, section.options(), section.init)
 
     def bind(self, federation: Federation, device: str, precision: str) -> Model:
-        """Build the model for this federation's features and classes. Raises ``ConfigError`` if the model rejects its
-        options.
+        """Build the model for this federation's features and classes. Raises ``ConfigError`` for options that the model
+        rejects.
         """
         return build_model(
             self.class_path or self.name or "",
@@ -58,25 +57,22 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Work:
-    """The settings shared by all rounds of a run. The instructions of each round contain them, so that actors need not
-    store anything.
+    """The settings shared by all rounds of a run. They are sent in each round, so that actors need not store
+    anything.
     """
 
     federation: str
-    """The folder of the federation, which each actor maps into memory."""
+    """The folder of the federation."""
     model: ModelSpec
-    """The model that is trained."""
     optimizer: Optimizer
     """The optimiser, unless a local problem names another one."""
     epochs: int
     """The number of epochs of a hospital's local update, unless a local problem sets another number."""
     seed: int
-    """The seed of all random streams of the run."""
     precision: str
     """The type of hospitals' parameters: ``float32`` or ``float64``."""
     class_weights: ClassWeights = "none"
-    """How the loss is weighted by class. The server replaces ``balanced`` by numbers before it sends the instructions
-    of a round."""
+    """How the loss is weighted by class. Hospitals receive numbers in place of ``balanced``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +87,7 @@ class ProgramCall:
     received: dict[str, NDArray[Any]]
     """The arrays that every called hospital receives, by name."""
     each_of: dict[str, NDArray[Any]]
-    """Arrays ``[H, ...]`` by name, with one row for each of the ``H`` called hospitals. Each hospital receives only its
-    own row."""
+    """Arrays ``[H, ...]`` by name. Each of the ``H`` called hospitals receives only its own row."""
     terms: dict[str, int]
     """The number of terms in each sum over all hospitals, by name of the sum."""
 
@@ -104,16 +99,15 @@ class ProgramCall:
 
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
-    """The instructions of one round for all hospitals. Every actor reads the parts that concern its own hospitals."""
+    """The instructions of one round, which every actor receives for all hospitals."""
 
     work: Work
     round: int
-    """The number of the round, which is part of the key of the random streams of batches."""
     models: NDArray[Any]
     """The server's ``M`` models, ``[M, P]``, in the run's precision. The shape is ``[0, P]`` if the round neither
     evaluates nor trains, and ``[0, 0]`` for a call outside a round."""
     ids: Ids
-    """The hospital of each of the round's ``H`` local updates or program runs, by id, ``[H]``."""
+    """The hospital of each of the ``H`` local updates or program runs, by id, ``[H]``."""
     problem: LocalProblem | None
     """The local problem that hospitals minimise; None means no training."""
     call: ProgramCall | None = None
@@ -131,27 +125,25 @@ class RoundPlan:
     steps: tuple[HospitalStep, ...] = ()
     """The steps that change a hospital's rows and messages, in order."""
     measured: Measurement = NOTHING
-    """What hospitals evaluate before they train; by default nothing."""
+    """What hospitals evaluate before they train."""
     stop: Stop | None = None
-    """The rule by which hospitals that add trees on their own stop early; None means that they add all trees."""
+    """The rule for early stopping of hospitals that add trees on their own; None means no early stopping."""
 
     @property
     def bit(self) -> bool:
         """Whether each hospital also sends one bit: 1/2 if the norm of its update is within the clipping bound, else
-        -1/2. Bits are added in a separate last sum.
+        -1/2.
         """
         return any(step.bit for step in self.steps)
 
     @property
     def at_once(self) -> bool:
-        """Whether these instructions are for a call outside a round's training, such as a request for a statistic
-        before training.
-        """
+        """Whether these instructions are for a call outside a round's training."""
         return bool(self.models.shape[1] == 0)
 
     @property
     def only_reads(self) -> bool:
-        """Whether hospitals store nothing new in this round, so that actors need not return what hospitals store."""
+        """Whether hospitals store nothing new in this round."""
         # In local training, steps may store something even if the program does not.
         return self.problem is None and self.call is not None and not self.call.remembers
 
@@ -166,34 +158,31 @@ class RoundPlan:
 
 @dataclass(eq=False)
 class PartialResult:
-    """What one actor returns after a round. Parameters are sent as sums, whose size does not grow with the number of
-    hospitals.
-    """
+    """What one actor returns after a round. The size of its sums does not grow with the number of hospitals."""
 
     units: NDArray[np.int64] | None = None
-    """The weighted sums of the hospitals' updates as integers in fixed point, ``[G, P]``, followed by rows with the
-    sums of further numbers."""
+    """The weighted sums of hospitals' updates as integers in fixed point, ``[G, P]``, then rows with the sums of
+    further numbers."""
     ids: Ids | None = None
-    """The hospital of each of the actor's ``h`` local updates or answers to a call, by id, ``[h]``."""
+    """The hospital of each of the actor's ``h`` local updates or program runs, by id, ``[h]``."""
     sums: NDArray[np.int64] | None = None
-    """The concatenated sums of a client program, followed by the number of hospitals in each group that answered."""
+    """The sums of a client program, concatenated as in :class:`raysim.engine.messages.program_sums.SumLayout`."""
     each: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """The arrays that each hospital sent separately when a client program was called, ``[h, ...]``, by name."""
+    """The arrays that each hospital sent separately in a client program, ``[h, ...]``, by name."""
     deltas: Floats | None = None
     """The change of the parameters in each local update, ``[h, P]``; None if not requested."""
     losses: Floats | None = None
     """The mean loss before each local update, ``[h]``; None if not requested."""
     bits: NDArray[np.int64] | None = None
-    """The number of bits of the message of each local update, ``[h]``; None without compression."""
+    """The number of bits of each local update's message, ``[h]``; None without compression."""
     measured: Measured = field(default_factory=Measured)
-    """The evaluation results of the actor's hospitals, in the actor's order of hospitals."""
+    """The evaluation results, in the actor's order of hospitals."""
     seconds: float = 0.0
-    """The actor's computing time in seconds."""
 
 
 def collected(partials: Sequence[PartialResult], layout: SumLayout) -> tuple[Ids, dict[str, NDArray[np.float64]]]:
-    """Return the ids ``[H]`` of the hospitals that answered the call of a client program, in ascending order. Also
-    return, by name, the arrays that each of them sent separately, ``[H, ...]``.
+    """Return the ids ``[H]`` of the hospitals that ran a client program, ascending, and the arrays ``[H, ...]`` that
+    each of them sent separately, by name.
     """
     answered = [partial for partial in partials if partial.ids is not None]
     ids = np.concatenate([np.zeros(0, np.int64), *[part.ids for part in answered if part.ids is not None]])

@@ -1,7 +1,6 @@
 """The sums of a client program, concatenated in one vector of integers.
 
-The vectors of all hospitals are added, so that one secure sum can hide all sums of a program. The last entries count
-the hospitals of each group.
+The vectors of all hospitals are added, so that one secure sum can hide all sums of a program.
 """
 
 from __future__ import annotations
@@ -15,21 +14,20 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Program, Reply, Send
 
 SUM_BYTES = 8
-"""The number of bytes of each number in a sum, and of each number that a hospital sends separately."""
+"""The number of bytes of each number that a hospital sends."""
 
 ROWS_BYTES = 2**24
 """The largest part of an array, in bytes, that is rounded at a time."""
 
 
 class SumLayout:
-    """The positions of a client ``program``'s sums in the vector of integers that contains all of them."""
+    """The positions of a client ``program``'s sums in one vector of integers."""
 
     def __init__(self, program: Program) -> None:
         self.summed = {name: send for name, send in program.sends.items() if send.how == "summed"}
         self.each = {name: send for name, send in program.sends.items() if send.how == "each"}
         self.groups = max((send.groups for send in program.sends.values()), default=1)
         self.places: dict[str, slice] = {}
-        """The slice of the vector that contains each sum, by name of the sum."""
         end = 0
         for name, send in self.summed.items():
             begin, end = end, end + math.prod(send.shape) * send.groups
@@ -38,9 +36,7 @@ class SumLayout:
         """The length of the vector: all sums, followed by the number of hospitals in each group."""
 
     def units(self, reply: Reply) -> NDArray[np.int64]:
-        """Return the vector of integers that one hospital sends. ``reply`` has the arrays that the client program
-        computed there. Each entry is rounded to an integer times a step, and the integer is sent.
-        """
+        """Return the integers that one hospital sends, ``[size]``: the arrays in ``reply``, rounded to fixed point."""
         vector = np.zeros(self.size, np.int64)
         for name, send in self.summed.items():
             into = vector[self.places[name]].reshape(send.groups, *send.shape)
@@ -49,8 +45,9 @@ class SumLayout:
         return vector
 
     def single(self, reply: Reply, name: str) -> NDArray[np.float64]:
-        """Return the array called ``name`` of one hospital's ``reply``. It must be an array that is not summed over
-        hospitals. An array with one entry per row is rounded to a grid and summed over the rows.
+        """Return the array called ``name`` of one hospital's ``reply``, which is not summed over hospitals.
+
+        An array with one entry per row is rounded to fixed point and summed over the rows.
         """
         send, array = self.each[name], np.asarray(reply.sent[name], np.float64)
         if array.ndim == len(send.shape):  # a step may have added the rows
@@ -58,8 +55,8 @@ class SumLayout:
         return np.multiply(_rounded(array, send), 2.0**-send.bits, dtype=np.float64)
 
     def values(self, vector: NDArray[np.int64]) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.int64]]:
-        """Return the sums by name, and the number of hospitals in each group. ``vector`` is the sum of all hospitals'
-        vectors.
+        """Return the sums by name, and the number of hospitals in each group, from the sum ``vector`` of all
+        hospitals.
         """
         sums = {}
         for name, send in self.summed.items():
@@ -68,9 +65,7 @@ class SumLayout:
         return sums, vector[self.size - self.groups :]
 
     def kinds(self) -> dict[str, int]:
-        """Return the number of bytes that each hospital sends, by kind of message. The bytes of secure aggregation's
-        masks are not counted.
-        """
+        """Return the number of bytes that each hospital sends, by kind of message, without the masks of secure sums."""
         sent: dict[str, int] = {}
         for send in [*self.summed.values(), *self.each.values()]:
             sent[send.kind] = sent.get(send.kind, 0) + SUM_BYTES * send.groups * math.prod(send.shape)

@@ -1,7 +1,6 @@
-"""The hospital's side of the steps between training and the sums.
+"""The hospital's side of the steps between training and the sums, such as clipping, compression and masking.
 
-Steps are, for example, clipping, compression and masking. Hospitals receive them in order with the other instructions
-of a round. Their order, and the server's side of each step, are in :mod:`raysim.engine.server.update_pipeline`.
+The order and the server's side of the steps are in :mod:`raysim.engine.server.update_pipeline`.
 """
 
 from __future__ import annotations
@@ -26,26 +25,21 @@ the hospital contributes to all ``G`` sums of ``P`` parameters."""
 
 @dataclass(eq=False)
 class Leaving:
-    """The message of one local update: named vectors, which each step (such as clipping or compression) changes in
-    turn.
-    """
+    """The message of one local update: named vectors, which each step (such as clipping) changes in turn."""
 
     hospital: int
     entry: int
-    """The position of the local update among all updates of the local problem."""
     upload: Upload
     """What hospitals send according to the local problem, and how it is summed."""
     vectors: dict[str, Floats]
-    """The vectors that the hospital sends, by name: :data:`UPDATE` and :data:`EXTRAS`."""
     private: Mask | None
     """A mask of the parameters that never leave a hospital, ``[P]``; None without such parameters."""
     limit: float
     """The number that the magnitude of every entry must stay below."""
     loss: Callable[[], float]
-    """A function that returns the hospital's mean loss before training."""
+    """Returns the hospital's mean loss before training."""
     check: Callable[[Floats, float], None]
-    """A function of a vector and a limit. It raises :class:`TrainingDiverged` if an entry's magnitude reaches the
-    limit."""
+    """Raises :class:`TrainingDiverged` if an entry of the vector has a magnitude of at least the limit."""
     states: HospitalStates
     """What all hospitals of the process store between rounds. Steps may change it."""
     hidden: bool
@@ -55,7 +49,7 @@ class Leaving:
     group: int = 0
     """The index of the group of patients on which the update was trained; 0 without groups."""
     bit: float | None = None
-    """The hospital's bit for the last sum: 1/2 if the norm of its vectors was within the clipping bound, else -1/2,
+    """The bit that the hospital also sends: 1/2 if the norm of its vectors was within the clipping bound, else -1/2,
     plus any noise. None means that no bit is sent."""
     grid: tuple[float, float] | None = None
     """The step of the grid on which the update's entries lie, and this step times the update's weight in the sum; None
@@ -107,41 +101,33 @@ class Leaving:
 
 @dataclass(eq=False)
 class LeavingSums:
-    """What one hospital sends after it has run a client program. Each step (such as clipping or masking) changes it in
-    turn.
-    """
+    """What one hospital sends after it has run a client program; each step (such as clipping) changes it in turn."""
 
     hospital: int
     program: Program
-    """The program that the hospital has run."""
     layout: SumLayout
-    """The positions of the program's sums in the vector that is added up."""
     reply: Reply
-    """What the program has returned at the hospital, as named arrays."""
+    """The arrays that the program returned at the hospital, by name."""
     people: Callable[[], NDArray[Any]]
-    """A function that returns the patient of each row, ``[n]``."""
+    """Returns the patient of each row, ``[n]``."""
 
     @cached_property
     def units(self) -> NDArray[np.int64]:
-        """Return the hospital's sums as integers in fixed point, ``[layout.size]``. Once they are computed, changes of
-        ``reply`` have no effect.
+        """Return the hospital's sums as integers in fixed point, ``[layout.size]``. Later changes of ``reply`` have no
+        effect.
         """
         return self.layout.units(self.reply)
 
 
 class HospitalStep:
-    """The hospital's side of a step between training and sending, such as clipping. By default it changes nothing;
-    subclasses override some methods.
-    """
+    """The hospital's side of a step between training and sending. By default it changes nothing."""
 
     remembers: bool = False
     """Whether hospitals store anything for this step after the round."""
     bit: bool = False
-    """Whether each hospital also sends one bit that says whether its update was within the clipping bound. The bits are
-    added in a separate last sum."""
+    """Whether each hospital also sends one bit that says whether its update was within the clipping bound."""
     trains: bool = True
-    """Whether hospitals train. If not, they send their stored update again after this step and all later steps have
-    processed it."""
+    """Whether hospitals train. If not, they send their stored update again, changed by this step and all later ones."""
 
     @property
     def changes(self) -> bool:
@@ -165,9 +151,7 @@ class HospitalStep:
 
 
 class Adding(HospitalStep):
-    """The last step before sending, which adds the vectors to the sums. Its subclass :class:`Masking` also hides the
-    vectors.
-    """
+    """The last step before sending: it adds the vectors to the sums. :class:`Masking` also hides them."""
 
     @property
     def changes(self) -> bool:
@@ -179,9 +163,7 @@ class Adding(HospitalStep):
         sums.add(group, weight, vector)
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add a number of ``hospital`` to the first entry of the last sum, such as the bit that says whether its update
-        was within the clipping bound.
-        """
+        """Add a number of ``hospital`` to the first entry of the last sum, such as the bit for adaptive clipping."""
         sums.add(len(sums.units) - 1, 1.0, np.eye(1, sums.units.shape[1])[0] * number)
 
     def admits(self, group: int, hospital: int) -> bool:

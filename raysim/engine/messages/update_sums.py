@@ -1,7 +1,5 @@
-"""The sums of a problem: their number, order and weights; and problems with changed uploads.
-
-A local problem says how hospitals' updates are added: in one weighted sum or several, for instance one for each
-cluster. Its upload says what hospitals send.
+"""The sums of a local problem: hospitals' updates are added in one weighted sum or several, such as one for each
+cluster.
 """
 
 from __future__ import annotations
@@ -15,25 +13,23 @@ from raysim.strategies.base import Floats, LocalProblem, Upload
 
 
 def sum_count(problem: LocalProblem, size: int) -> int:
-    """Return how many sums of ``size`` scalars the server receives for a local problem. The sums of updates come first,
-    then those of further numbers that hospitals send.
+    """Return the number of sums of ``size`` scalars that the server receives: first the sums of updates, then those of
+    further numbers.
     """
     sent = problem.sent
     return 0 if sent is None else sent.sums + number_rows(problem, size)
 
 
 def number_rows(problem: LocalProblem, size: int) -> int:
-    """Return how many sums of ``size`` scalars are needed for the further numbers that each hospital sends with its
-    update.
-    """
+    """Return the number of rows of ``size`` scalars that hold the further numbers sent with each update."""
     return -(-problem.extra_numbers // size)
 
 
 def heaviest(problem: LocalProblem) -> float:
     """Return the largest total of absolute weights in any of the problem's sums.
 
-    The totals are over all hospitals of the round, so that rounding errors do not depend on which process runs which
-    hospital.
+    Totals are over all hospitals of the round, so that rounding does not depend on how hospitals are divided among
+    processes.
     """
     totals = [0.0]
     sent = problem.sent
@@ -68,8 +64,8 @@ def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
 
 
 def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
-    """Return the problem changed so that the server receives each hospital's update separately if ``single`` is true,
-    and only sums of updates otherwise.
+    """Return the problem changed so that the server receives each hospital's update if ``single`` is true, else only
+    sums.
     """
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, single=single))
@@ -77,7 +73,7 @@ def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
 
 
 def by_sum(sent: Upload) -> Floats:
-    """Return the weight of each of the round's ``H`` local updates in each of the ``G`` sums, ``[H, G]``."""
+    """Return the weight of each of the ``H`` local updates in each of the ``G`` sums, ``[H, G]``."""
     weight = sent.weight
     if weight is None:
         raise ValueError("the problem declares no weights for sums of updates")
@@ -89,7 +85,5 @@ def by_sum(sent: Upload) -> Floats:
 
 
 def of_entry(value: Any, j: int) -> Any:
-    """Return the value for local update ``j``. ``value`` is one value for all updates, or an array ``[H]`` with one for
-    each.
-    """
+    """Return the value for local update ``j``, from an array ``[H]`` of one value per update or one value for all."""
     return value[j] if isinstance(value, np.ndarray) else value

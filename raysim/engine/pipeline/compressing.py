@@ -23,7 +23,6 @@ class Compressing(HospitalStep):
     """The hospital's side of compression: compress the updates of a round."""
 
     compression: Compression
-    """The compressor."""
     seed: int
     round: int
     in_shares: bool = False
@@ -32,7 +31,7 @@ class Compressing(HospitalStep):
 
     @staticmethod
     def of(section: CompressionSection, seed: int, in_shares: bool = False) -> Compressing:
-        """Build the compression that a configuration section describes, as it is before the first round."""
+        """Build the compression that a configuration section describes."""
         return Compressing(section.make(Compression, feedback=section.remembers), seed, 0, in_shares)
 
     @property
@@ -85,7 +84,7 @@ class Compressing(HospitalStep):
 
 
 class CompressedUpdates(Step):
-    """The server's side of compression: reject strategies whose messages cannot be compressed. ``name`` is the
+    """The server's side of compression, which rejects strategies whose messages cannot be compressed. ``name`` is the
     strategy's name in errors.
     """
 

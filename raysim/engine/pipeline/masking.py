@@ -26,9 +26,7 @@ class Masking(Adding):
     such number is sent, or if too few hospitals take part."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
-        """Add the message of ``hospital`` to the sum with index ``group``. It is not added if the hospital has dropped
-        out, or if too few hospitals remain to open the sum.
-        """
+        """Add the message of ``hospital`` to the sum with index ``group``, unless :meth:`admits` excludes it."""
         secure = self.sums[group]
         if secure is None or not self.admits(group, hospital):
             return
@@ -46,7 +44,7 @@ class Masking(Adding):
 
     @property
     def changes(self) -> bool:
-        """Whether masks are really computed; if not, only their bytes are counted."""
+        """Whether masks are really computed."""
         return self.execute
 
     def admits(self, group: int, hospital: int) -> bool:
@@ -57,8 +55,8 @@ class Masking(Adding):
         return secure is not None and secure.opens and hospital in secure.in_sum
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add the ``number`` of ``hospital`` to the sum of hospitals' numbers. It is not added if the hospital has
-        dropped out, or if too few hospitals remain to open the sum.
+        """Add the ``number`` of ``hospital`` to the sum of hospitals' numbers, unless the hospital has dropped out or
+        too few hospitals remain to open the sum.
         """
         if self.number_sum is None or not self.number_sum.opens or hospital not in self.number_sum.in_sum:
             return
@@ -74,7 +72,6 @@ class Opening:
     """How the server removes the masks from the sums of a round."""
 
     masking: Masking
-    """The masking that the hospitals applied to the sums."""
     scale: Floats
     """For each sum, the factor that makes up for the weights of hospitals that dropped out, ``[G]``; 0 for a discarded
     sum."""

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 FIRST_OF_CALLS = 2**20
-"""The number of the first sum of client programs in a round, which is larger than the numbers of updates' sums. Sums
-with different numbers have different masks."""
+"""The number of the first sum of client programs in a round, larger than the numbers of all sums of updates. Sums with
+different numbers have different masks."""
 
 
 class SecureSums(Step):
@@ -46,11 +46,8 @@ class SecureSums(Step):
     def __init__(
         self, section: SecureSection, seed: int, name: str, size: int, privacy: PrivacySection | None = None
     ) -> None:
-        """Set up the secure sums of a job.
-
-        If ``privacy`` is given, each hospital may add a share of the privacy noise to its message. A sum is then opened
-        only if it contains enough of these shares. If the clipping bound is adaptive, each hospital also sends a number
-        for one sum over all hospitals.
+        """If ``privacy`` is given, hospitals may add shares of the privacy noise to their messages. A sum is then
+        opened only if it contains enough of these shares.
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
         self._noisy = privacy is not None and privacy.effective_mode in ("pooled", "distributed")
@@ -64,8 +61,8 @@ class SecureSums(Step):
         self._weighed: tuple[LocalProblem, Floats] | None = None
 
     def call_step(self, round: int, call: Call, number: int, name: str) -> Masking | None:
-        """Return how hospitals mask what they send for a client program's ``call``. The program's sums are concatenated
-        into one vector, which secure aggregation adds up. Return None for pooled rows, whose sums are not hidden.
+        """Return how hospitals mask what they send for a client program's ``call``. Return None for pooled rows, whose
+        sums are not hidden.
         """
         self._masking, section = None, self._section
         if POOLED in call.ids:
@@ -98,11 +95,11 @@ class SecureSums(Step):
         return secure.unmasked(units.view(np.uint64)) if self._masking.execute else units
 
     def bytes_of_call(self, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int] | None:
-        """Return the bytes of secure aggregation for the last call of a client program. ``entries`` is the number of
-        entries of its sums.
+        """Return the bytes of secure aggregation for the last call of a client program; None if its sums were not
+        hidden.
 
-        The result is a pair: the bytes that each of the hospitals ``ids [h]`` has sent, and the total number of bytes
-        that the server has sent in addition to the call. It is None if the sums were not hidden.
+        The result has the bytes that each of the hospitals ``ids [h]`` has sent, and the total number of bytes that the
+        server has sent in addition to the call. ``entries`` is the number of entries of the sums.
         """
         secure = None if self._masking is None else self._masking.sums[0]
         if secure is None:
@@ -207,8 +204,7 @@ class SecureSums(Step):
         """Return an array ``[H]`` with the bytes of each local update, and the total number of bytes that the server
         sends in addition to models.
 
-        The bytes of a hospital's number of rows are not included: under secure aggregation the masked update contains
-        its weight instead.
+        The bytes of numbers of rows are not included, because the masked updates contain the weights.
         """
         weights = self._weights(problem, len(ids))
         first = 0 if problem.sent is None else problem.sent.sums
@@ -232,16 +228,14 @@ class SecureSums(Step):
         return np.maximum(sent - 4, 0), down
 
     def most_bits(self, hospitals: int) -> int:
-        """Return the largest number of bits that one hospital sends for a secure sum over ``hospitals`` hospitals. The
-        bits of its number of rows are not included.
-        """
+        """Return the largest number of bits that one hospital sends for a secure sum over ``hospitals`` hospitals."""
         around = graph.degree(self._section.neighbours, hospitals)
         number_bytes = int(traffic.up(1, around)) if self._sends_bits else 0
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
         """Return the bytes of a secure sum of ``scalars`` numbers before the first round: what each hospital sends, and
-        what the server sends in total. ``hospitals`` is the number of hospitals.
+        what the server sends in total.
         """
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
@@ -252,13 +246,11 @@ class SecureSums(Step):
 
     @property
     def memory(self) -> tuple[int, int]:
-        """Return the number of secure sums so far and how many were discarded; checkpoints store both."""
+        """Return the number of secure sums so far and how many were discarded."""
         return self._tried, self._given_up
 
     def resume(self, memory: Sequence[int] | None) -> None:
-        """Continue from ``memory``, the two counts in a checkpoint. Raises ``ValueError`` unless there are exactly two
-        valid counts.
-        """
+        """Continue from ``memory``, the two counts in a checkpoint. Raises ``ValueError`` if they are impossible."""
         if memory is None or len(memory) != 2:
             raise ValueError("it does not count its secure sums")
         self._tried = whole_number(memory[0], "number of secure sums", 2**53)
@@ -299,7 +291,7 @@ class SecureSums(Step):
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
         """Return which of the hospitals ``ids`` drop out at a ``stage`` of secure aggregation, each with the
-        probability ``chance``. A hospital drops out of all sums of a round.
+        probability ``chance``.
         """
         if not chance:
             return frozenset()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Step:
     """The server's side of a step between hospitals and the strategy, such as clipping, compression or secure
-    aggregation. By default each method leaves its input unchanged; subclasses override some methods.
+    aggregation. By default each method leaves its input unchanged.
     """
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
@@ -45,7 +45,7 @@ class Step:
 
     def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """Process and return the sums of the last call of a client program. ``units [n]`` are the sums as integers in
-        fixed point. Later steps of the pipeline have already processed them.
+        fixed point.
         """
         return units
 

@@ -1,6 +1,4 @@
-"""Clipping of what a row, patient or hospital adds to a client program's sums. The program declares the largest
-norm.
-"""
+"""Clipping of what a row, patient or hospital adds to a client program's sums, to a norm that the program declares."""
 
 from __future__ import annotations
 
@@ -18,13 +16,11 @@ from raysim.strategies.base import Call, Program, Reply
 
 @dataclass(frozen=True)
 class Bounding(HospitalStep):
-    """The hospital's side of clipping for client programs: clip each array to the norm that the program declares for
-    it.
-    """
+    """The hospital's side of clipping for client programs."""
 
     unit: str | None
-    """The privacy unit (row or patient) whose contributions are clipped, in place of the unit that the program
-    declares; None means the declared unit."""
+    """The privacy unit (row or patient) whose contributions are clipped; None means the unit that the program
+    declares."""
 
     def forward_sums(self, leaving: LeavingSums) -> None:
         leaving.reply = bounded(leaving.reply, leaving.program, leaving.people, self.unit)
@@ -32,9 +28,9 @@ class Bounding(HospitalStep):
 
 @dataclass(frozen=True)
 class Bounds(Step):
-    """The server's side of clipping for client programs: it makes hospitals clip all arrays with a declared norm.
+    """The server's side of clipping for client programs.
 
-    ``unit`` replaces the privacy unit (row or patient) that the program declares; None means that it is not replaced.
+    ``unit`` replaces the privacy unit (row or patient) that the program declares, unless it is None.
     """
 
     unit: str | None
@@ -48,7 +44,7 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], 
     declared norm.
 
     ``people()`` returns the patient of each row, ``[n]``. ``unit`` replaces the privacy unit (row or patient) that the
-    program declares; None means that it is not replaced.
+    program declares, unless it is None.
     """
     sent, together = dict(reply.sent), dict[str, list[str]]()
     for name, send in program.sends.items():

@@ -39,7 +39,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
     """Return the parameters of ``job`` that determine the privacy of its releases on a federation. Raises
     ``ConfigError`` if the guarantee protects patients, but the data do not say which rows belong to which patient.
 
-    ``sizes [N]`` are the hospitals' noisy numbers of patients or rows; None means that they are exact or not yet known.
+    ``sizes [N]`` are the hospitals' noisy numbers of patients or rows, if known.
     """
     rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
     unit = None if job.privacy is None else job.privacy.unit
@@ -68,8 +68,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
 def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
     """Return the privacy guarantee of ``job`` on a federation; None if the job has no section ``privacy``.
 
-    If the job already has a guarantee, computed from the same settings, it is reused. ``sizes [N]`` are the hospitals'
-    noisy numbers of patients or rows; None means that they are exact or not yet known.
+    ``sizes [N]`` are the hospitals' noisy numbers of patients or rows, if known.
     """
     known = job.guarantee
     if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
@@ -104,9 +103,8 @@ def releases_of_updates(
     """Return the noisy releases of updates in ``rounds`` rounds as an ``adversary`` observes them; None if the
     adversary observes exact sums.
 
-    ``multiplier`` is the noise multiplier, and ``rounds`` the largest number of rounds in which any hospital took part.
-    The function does not apply to mode ``local`` if patients or rows are protected, because the noise then differs
-    between hospitals.
+    ``rounds`` is the largest number of rounds in which any hospital took part. The function does not apply to mode
+    ``local`` if patients or rows are protected.
     """
     if section.unit == "hospital" and section.effective_mode == "local":
         # A hospital's message may change to any other clipped message: the sensitivity is twice the clip.
@@ -133,11 +131,10 @@ class OtherReleases:
     laplace: float = 0.0
     """The sum of the epsilons of all Laplace noise."""
     gaussians: tuple[Gaussian, ...] = ()
-    """The releases with normal noise."""
 
     @staticmethod
     def of(events: Sequence[Event]) -> OtherReleases:
-        """Split noisy releases into those with Laplace noise and those with normal noise."""
+        """Return ``events``, split by the kind of noise."""
         laplace = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
         return OtherReleases(laplace, tuple(event for event in events if isinstance(event, Gaussian)))
 
@@ -152,9 +149,7 @@ class OtherReleases:
 
 
 def planned(section: PrivacySection, terms: Terms) -> list[Event]:
-    """Return the planned noisy releases other than updates. Metrics are released at each evaluation, everything else
-    once.
-    """
+    """Return the planned noisy releases other than updates."""
     return [
         replace(statistic.mechanism(section.noise).event, count=terms.evaluations if kind == MEASURED else 1)
         for kind, statistic in section.noisy.items()
@@ -169,9 +164,7 @@ def _evaluations(job: Job) -> int:
 
 
 def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
-    """Return the planned noisy releases other than updates. Raises ``ConfigError`` if they use up epsilon, so that none
-    is left for updates.
-    """
+    """Return the planned noisy releases other than updates. Raises ``ConfigError`` if they use up epsilon."""
     others = OtherReleases.of(planned(section, terms))
     if section.epsilon is not None and section.noise_multiplier is None:
         cost = accountant.epsilon(others.gaussians, section.delta) + others.laplace
@@ -250,11 +243,12 @@ def epsilon_at_two_hospitals(
 
 
 def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
-    """Return the section with mode, adversary, epsilon and noise multiplier filled in. If epsilon or the multiplier is
-    missing, it is computed from the other.
+    """Return the section with mode, adversary, epsilon and noise multiplier filled in. A missing epsilon or multiplier
+    is computed from the other.
 
-    If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if epsilon and multiplier
-    are both given and disagree, or if epsilon is outside the range for which noise can be computed.
+    A missing value stays None if it differs between hospitals, depends on their noisy sizes, or is infinite. Raises
+    ``ConfigError`` if epsilon and multiplier are both given and disagree, or if epsilon is outside the range for which
+    noise can be computed.
     """
     mode, adversary = section.effective_mode, section.headline
     if section.against is None and terms.secure and mode in ("pooled", "distributed"):
@@ -310,7 +304,5 @@ def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
 
 
 def largest_clip(terms: Terms, multiplier: float) -> float:
-    """Return the largest clipping bound with which noisy sums fit into the integers that store them. ``multiplier`` is
-    the standard deviation of the noise divided by the clipping bound.
-    """
+    """Return the largest clipping bound with which noisy sums fit into the integers that store them."""
     return largest_entry(1.0) * terms.rate / 16.0 / max(1.0, multiplier)

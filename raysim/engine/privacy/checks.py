@@ -1,4 +1,4 @@
-"""Checks of settings that no privacy guarantee allows. Errors are raised before anything starts and name both keys."""
+"""Checks of settings that no privacy guarantee allows, made before a run starts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 MOST_BITS = 2.0**14
-"""The largest standard deviation of noise on the sum of the bits with which hospitals say whether updates were within
-the clipping bound. It is a thirtieth of the largest number that secure sums can store."""
+"""The largest allowed standard deviation of the noise on the number of updates within the clipping bound. It is a
+thirtieth of the largest number that secure sums can store."""
 
 
 def check_privacy(job: Job, federation: Federation) -> Guarantee | None:

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 class Contributions:
-    """A cache of the rows that hospitals of a process use under a privacy guarantee, which limits the number of rows
-    per patient.
-    """
+    """A cache of the rows that hospitals use if a privacy guarantee limits the number of rows per patient."""
 
     def __init__(self) -> None:
         self._chosen: dict[tuple[str, int, str, int, int, str], Contribution] = {}
@@ -26,9 +24,8 @@ class Contributions:
     def of(
         self, federation: Federation, hospital: int, unit: RowUnit, most: int, seed: int, part: str = "train"
     ) -> Contribution:
-        """Return the rows of a hospital's ``part`` that are used. ``most`` is the largest number of rows for each
-        patient. If a patient has more rows, ``seed`` decides which are sampled. If ``unit`` is a row, each row counts
-        as its own patient.
+        """Return the rows of a hospital's ``part`` that are used: at most ``most`` of each patient, sampled with
+        ``seed``.
         """
         key = (str(federation.folder), hospital, unit, most, seed, part)
         if key not in self._chosen:
@@ -38,7 +35,7 @@ class Contributions:
 
 
 def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = "train") -> NDArray[np.int64]:
-    """Return the patient of each row of a hospital's ``part``. If ``unit`` is a row, each row counts as its own
+    """Return the patient of each row of a hospital's ``part``. If ``unit`` is ``example``, each row counts as its own
     patient. Raises ``ConfigError`` if patients are unknown.
     """
     rows = federation.rows(hospital, part)
@@ -54,5 +51,5 @@ def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = 
 
 
 def patient_counts(federation: Federation, unit: RowUnit) -> tuple[int, ...]:
-    """Return how many patients (or rows, if ``unit`` is a row) each hospital has for training."""
+    """Return each hospital's number of patients with training rows or, if ``unit`` is ``example``, of training rows."""
     return tuple(len(np.unique(people_of(federation, h, unit))) for h in range(len(federation.hospitals)))

@@ -2,11 +2,10 @@
 
 Each hospital adds its share of the noise to its update, and rounds each entry up or down at random to a multiple of the
 grid's step. The sum of rounded messages is not a function of the noisy sum, so rounding is not post-processing and may
-cost privacy. It costs no privacy if the standard deviation of a share is at least a few steps. A message is then
-distributed over the grid like a smooth density, which the update only shifts. The sum of messages is distributed like
-the noisy sum after random rounding. If the shares of ``m`` hospitals each have a standard deviation of ``s`` steps, the
-probabilities of these two sums differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)`` (Poisson's summation formula). With
-three steps and two hospitals, this is ``exp(-88)``.
+cost privacy. It costs no privacy if the standard deviation of a share is at least a few steps. The sum of messages is
+then distributed like the noisy sum after random rounding. If the shares of ``m`` hospitals each have a standard
+deviation of ``s`` steps, the probabilities of these two sums differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)``
+(Poisson's summation formula). With three steps and two hospitals, this is ``exp(-88)``.
 
 The grid must not clip: its range must include the largest sum of clipped vectors plus twelve standard deviations of the
 noise.
@@ -26,13 +25,12 @@ STEPS = 3.0
 """The smallest allowed standard deviation of a hospital's share of the noise, as a multiple of the grid's step."""
 
 DEVIATIONS = 12.0
-"""The number of standard deviations of the noise that the compressor's grid must cover on each side. Only one value in
-10^32 is farther from 0."""
+"""The number of standard deviations of the noise that the compressor's grid must cover on each side."""
 
 
 def check_grid(compression: CompressionSection, section: PrivacySection, terms: Terms) -> None:
-    """Raise ``ConfigError`` if the grid of ``compression`` is too coarse or too narrow for the noise multiplier in
-    ``section``, which must have been computed.
+    """Raise ``ConfigError`` if the grid of ``compression`` does not suit the guarantee in ``section``, whose noise
+    multiplier must have been computed.
     """
     multiplier = section.noise_multiplier or 0.0
     if not multiplier:
@@ -66,6 +64,6 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
 
 
 def _down(value: float) -> float:
-    """Return ``value`` rounded down to two significant digits, so that an error message can suggest it."""
+    """Return ``value`` rounded down to two significant digits."""
     digit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.floor(value / digit) * digit

@@ -1,4 +1,4 @@
-"""The common part of the server's side of guarantees for hospitals and for patients."""
+"""What privacy guarantees for hospitals and for patients have in common at the server."""
 
 from __future__ import annotations
 
@@ -21,16 +21,11 @@ class Guard(Step):
     """The server's side of a privacy guarantee for updates; the hospital's side is a :class:`Release`."""
 
     def __init__(self, section: PrivacySection, seed: int, secure: SecureSums | None) -> None:
-        """``secure`` is the secure aggregation of the job; None means that the server receives messages without
-        masks.
-        """
         self._section, self._seed, self._secure = section, seed, secure
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends one bit, which says whether its update was within the clipping bound. Bits
-        are added in a separate last sum.
-        """
+        """Whether each hospital also sends one bit, which says whether its update was within the clipping bound."""
         return self._section.sends_bits
 
     def release(self) -> Release:

@@ -1,6 +1,6 @@
-"""A guarantee for hospitals: updates are clipped and have fixed weights, and their sums get noise before they are used.
+"""A guarantee for hospitals: updates are clipped and have fixed weights, and noise is added to their sums.
 
-Either the server or the hospitals add the noise. The server adds it even in rounds in which no hospital takes part.
+Either the server or the hospitals add the noise.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 
 class HospitalNoise(Guard):
-    """Noise that hides each hospital's contribution to the sums of clipped updates with fixed weights.
-
-    Either the server adds the noise, or each hospital adds a share of it to its message.
-    """
+    """Noise that hides each hospital's contribution to the sums of clipped updates with fixed weights."""
 
     def __init__(
         self,
@@ -89,8 +86,8 @@ class HospitalNoise(Guard):
 
     @property
     def _among(self) -> Floats:
-        """Return the number by which each hospital divides its noise. Before the division, the noise has the standard
-        deviation that a whole sum needs. The divisors guarantee that every opened sum has at least this noise.
+        """Return the number by which each hospital divides the noise that a whole sum needs, ``[N]``. With these
+        divisors, every sum that the server learns has at least this noise.
         """
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
@@ -100,8 +97,8 @@ class HospitalNoise(Guard):
 
     @property
     def _bit_noise(self) -> float:
-        """Return the standard deviation of the noise on the sum of hospitals' bits; 0 if no bits are sent. A bit says
-        whether an update is within the clipping bound; their sum adapts this bound.
+        """Return the standard deviation of the noise on the number of updates within the clipping bound; 0 if hospitals
+        send no bits.
         """
         adaptive = self._section.adaptive
         if adaptive is None or not self._section.sends_bits or not self._section.noise_multiplier:
@@ -110,8 +107,8 @@ class HospitalNoise(Guard):
 
     @property
     def _multiplier(self) -> float:
-        """Return the noise multiplier of updates. It is larger if the bits that adapt the clipping bound use part of
-        the privacy budget.
+        """Return the noise multiplier of updates. It is larger than the configured one if noisy bits adapt the clipping
+        bound.
         """
         multiplier, bits = self._section.noise_multiplier or 0.0, self._bit_noise
         return update_multiplier(multiplier, bits) if bits else multiplier
@@ -149,7 +146,6 @@ class HospitalNoise(Guard):
 
     @property
     def _shares(self) -> Floats:
-        """Return, for each sum of the round, the largest weight of any hospital's update."""
         if self._weights is None:
             raise RuntimeError("the weights of the round have not been set")
         return self._weights.shares

@@ -1,4 +1,4 @@
-"""Noise that hides each patient in a hospital's statistics and figures."""
+"""Noise that hides each patient in a hospital's statistics and metrics."""
 
 from __future__ import annotations
 
@@ -24,12 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatisticRelease(HospitalStep):
-    """The hospital's side of a noisy statistic. It adds noise to the hospital's sums over its own rows, which are not
-    added to those of other hospitals.
-    """
+    """The hospital's side of a noisy statistic: it adds noise to the hospital's sums over its own rows."""
 
     noise: StatisticNoise
-    """The noise on the sums over the hospital's rows."""
     seed: int
     round: int
 
@@ -66,9 +63,8 @@ def noisy_figures(
     outputs: NDArray[Any],
     rows: PartRows,
 ) -> Floats:
-    """Return an array ``[h, width]`` of noisy sums over the rows of each hospital, from which its metrics are computed.
-
-    ``outputs`` are a model's outputs for the evaluated ``rows`` of ``hospitals``.
+    """Return an array ``[h, width]`` of noisy sums over the rows of each hospital, from which its metrics are
+    computed.
     """
     noise, bounds = asked.noise, Bounds(asked.sums.absolute, asked.sums.euclidean)
     sums = []

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Asked = Callable[[Statistic, bool], Floats]
 """The type of a function that requests a statistic from hospitals before the first round and returns it, ``[N, ...]``.
-If the last argument is true, each hospital adds only a share of the noise, and only the sum over hospitals is opened.
-"""
+If the last argument is true, each hospital adds only a share of the noise, and the server learns only the sum over
+hospitals."""
 
 
 def statistic_noise(section: PrivacySection | None, program: Program) -> StatisticNoise | None:
@@ -90,7 +90,7 @@ def left_out(section: PrivacySection | None) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class FirstAnswers:
-    """The noisy statistics that hospitals send before the first round. A resumed run uses them again."""
+    """The noisy statistics that hospitals send before the first round."""
 
     sizes: Ids | None = None
     """The number of patients or rows on which each hospital trains, with noise, ``[N]``; None means that exact numbers

@@ -32,8 +32,8 @@ class PatientNoise(Guard):
     """Noise that hospitals add to hide their patients, either in each training step or as shares of the noise on sums
     of gradients.
 
-    Each of the server's models has one sum. A patient is at one hospital, and a hospital contributes to one sum. All
-    sums of a round together therefore cost as much privacy as one sum.
+    A patient is at one hospital, and a hospital contributes to one sum. All sums of a round together therefore cost as
+    much privacy as one sum.
     """
 
     def __init__(
@@ -100,9 +100,8 @@ class PatientNoise(Guard):
         return units if self._pulled is None else units + grid_units(self._pulled)
 
     def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
-        """Return, for each hospital, the standard deviation of its share of the noise, divided by the clipping bound.
-
-        ``into`` has the sum to which each of the hospitals ``ids`` contributes, and ``step`` the step size of each sum.
+        """Return, for each hospital, the standard deviation of its share of the noise, divided by the clipping
+        bound.
         """
         share, multiplier = np.zeros(len(self._terms.patients)), self._section.noise_multiplier or 0.0
         if not multiplier:
@@ -127,11 +126,9 @@ class PatientNoise(Guard):
     def _proximal_step(
         self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int
     ) -> Floats | None:
-        """Return the steps ``[G, P]`` that proximal terms cause in the models. They are averages over hospitals, with
-        the numbers of patients as weights.
+        """Return the steps ``[G, P]`` that proximal terms cause in the models.
 
-        These steps need no data. The result is None if all proximal terms are towards the model from which training
-        starts.
+        None if all proximal terms are towards the model from which training starts.
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)

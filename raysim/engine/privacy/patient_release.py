@@ -37,13 +37,11 @@ class PatientRelease:
     multiplier: Floats
     """The standard deviation of each hospital's noise, divided by ``clip``, ``[N]``."""
     expected: Floats
-    """The expected number of patients or rows in a training step of each hospital, ``[N]``. It follows from the
-    hospital's public number of patients or rows."""
+    """The expected number of patients or rows in a training step of each hospital, ``[N]``."""
     steps: tuple[int, ...]
     """The number of training steps of each hospital in a local update, ``[N]``; 1 in mode ``pooled``."""
     noise: Origin
-    """Where the random numbers of the noise come from: a stream of the seed (``seeded``) or the operating system
-    (``system``)."""
+    """The source of random numbers for the noise: the seed (``seeded``) or the operating system (``system``)."""
 
 
 def pooled_gradient(
@@ -75,7 +73,7 @@ def with_private_steps(
     task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Task:
     """Return the task with privacy noise in each training step (DP-SGD). It trains only on the rows of
-    ``contribution``, which limits the number of rows per patient.
+    ``contribution``.
     """
     rate, patient = float(release.rate[hospital]), None if contribution.single else contribution.patient
     count = release.steps[hospital]

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
 
 def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guarantee | None) -> Statement | None:
-    """Return the statement on the privacy cost of a finished ``job``, whose messages are in ``ledger``; None without a
-    guarantee.
-    """
+    """Return the privacy cost of a finished ``job``, whose messages are in ``ledger``; None without a guarantee."""
     if guarantee is None:
         return None
     section, terms = guarantee.section, guarantee.terms
@@ -108,16 +106,14 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
         clip=section.clip,
         by_hospital=hospitals,
         releases=releases,
-        twice=at_two_hospitals,
+        at_two_hospitals=at_two_hospitals,
         noise=section.noise,
     )
 
 
 def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
-    """Return an upper bound of epsilon, against an adversary outside the federation, for a patient who is at two
-    hospitals.
-
-    The bound covers ``rounds`` rounds of mode ``pooled`` and the noisy statistics in ``others``.
+    """Return an upper bound of epsilon in mode ``pooled``, against an adversary outside the federation, for a patient
+    who is at two hospitals.
     """
     if not rounds:
         return 0.0
@@ -132,12 +128,8 @@ def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others
 
 
 def guaranteed(job: Job, federation: Federation) -> Statement | None:
-    """Return the privacy cost of ``job`` for the releases that every run makes, if all hospitals take part in all
-    rounds.
-
-    These releases are updates, sizes, scaling statistics, metrics of models, and each kind of message with a planned
-    epsilon. The result is used where no finished run has recorded its messages, as for a diverged run or a trial of a
-    hyper-parameter sweep.
+    """Return the privacy cost of ``job`` if all hospitals take part in all rounds and send only what every run sends:
+    updates, sizes, scaling statistics, metrics, and messages with a planned epsilon.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
     noisy = () if job.privacy is None else job.privacy.noisy
@@ -156,7 +148,5 @@ def _scaled(federation: Federation) -> tuple[str, ...]:
 
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:
-    """Return the number of rounds in which hospitals sent a message of these ``kinds``. The time before the first round
-    counts as one round.
-    """
+    """Return the number of rounds in which hospitals sent a message of these ``kinds``."""
     return len({entry.round for entry in ledger.entries if entry.kind in kinds})

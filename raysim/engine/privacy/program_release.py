@@ -2,9 +2,8 @@
 sums.
 
 The sums of one call are one release: the joint contribution of a privacy unit (a hospital, patient or row) to all of
-them is clipped to the program's bound. Each hospital adds its share of normal noise, so that the server only ever
-receives noisy sums. Each round has one call, in which all hospitals take part. The number of releases is therefore the
-number of rounds.
+them is clipped to the program's bound. Each round has one call, in which all hospitals take part. The number of
+releases is therefore the number of rounds.
 """
 
 from __future__ import annotations
@@ -37,18 +36,16 @@ MODES = ("pooled", "distributed")
 
 @dataclass(frozen=True)
 class ProgramRelease(HospitalStep):
-    """The hospital's side of noise on a client program's sums. Hospitals receive it with the call."""
+    """The hospital's side of noise on a client program's sums."""
 
     unit: Literal["hospital", "patient", "example"]
     """What the noise protects: a hospital, a patient or a row (``example``)."""
     most_rows: int
     """The largest number of rows of one patient that the program uses."""
     multiplier: float
-    """The standard deviation of each hospital's noise, divided by the bound on the contribution of one hospital,
-    patient or row."""
+    """The standard deviation of each hospital's noise, divided by the program's clipping norm."""
     noise: Origin
-    """Where the random numbers of the noise come from: a stream of the seed (``seeded``) or the operating system
-    (``system``)."""
+    """The source of random numbers for the noise: the seed (``seeded``) or the operating system (``system``)."""
     seed: int
     round: int
 
@@ -83,9 +80,7 @@ def bound_of(program: Program) -> float:
 
 
 class ProgramNoise(Step):
-    """The server's side of noise on a client program's sums: it makes each hospital add its share of the noise that
-    ``guarantee`` requires.
-    """
+    """The server's side of noise on a client program's sums."""
 
     def __init__(self, guarantee: Guarantee, job: Job) -> None:
         self._section, self._job, self._everyone = guarantee.section, job, guarantee.terms.hospitals
@@ -110,8 +105,7 @@ def check_hides(section: PrivacySection, call: Call, turns: int, name: str, ever
     """Raise ``ConfigError`` if noise on the sums of a client program's ``call`` would not satisfy the privacy
     guarantee.
 
-    ``name`` is the program's name in errors, ``turns`` the number of earlier calls in the round, and ``everyone`` the
-    number of hospitals.
+    ``turns`` is the number of earlier calls in the round, and ``everyone`` the number of hospitals.
     """
     program = call.program
     sends = program.sends.items()

@@ -1,8 +1,8 @@
 """The release of updates under a privacy guarantee: updates are clipped, and their weights reveal nothing.
 
-The weights of federated averaging depend on which other hospitals take part. Here, each sum is divided instead by the
-total weight of all its hospitals times their probability of taking part. A hospital's weight then does not depend on
-whether another hospital takes part.
+The weights of federated averaging depend on which other hospitals take part. Here, each sum is divided by the total
+weight of all its hospitals times their probability of taking part. A hospital's weight then does not depend on whether
+another hospital takes part.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ class Release(HospitalStep):
     """The number by which ``own_noise`` is divided at each hospital, so that it adds only a share, ``[N]``. None means
     that each hospital adds the full noise."""
     noise: Origin = "seeded"
-    """Where the random numbers of the noise come from: a stream of the seed (``seeded``) or the operating system
-    (``system``)."""
+    """The source of random numbers for the noise: the seed (``seeded``) or the operating system (``system``)."""
     bit: bool = False
     """Whether each hospital also sends one bit that says whether its update was within the clipping bound. The bits are
     added in a separate last sum."""
@@ -114,9 +113,8 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     ``everyone`` is the local problem of a round in which all hospitals take part. ``sizes [N]`` are the hospitals'
     numbers of training rows. The members of a sum are the hospitals whose updates belong to it.
 
-    Uniform weights are ``1 / (rate * number of members)``. Capped weights are ``min(rows / cap, 1) / (rate * total)``.
-    Here ``rows`` is the hospital's number of training rows, ``cap`` is the configured cap, and ``total`` is the sum of
-    ``min(rows / cap, 1)`` over the members.
+    Uniform weights are ``1 / (rate * number of members)``. Capped weights are ``min(size / cap, 1) / (rate * total)``,
+    where ``cap`` is configured and ``total`` is the sum of ``min(size / cap, 1)`` over the members.
     """
     sent = everyone.sent
     if sent is None:
@@ -135,9 +133,7 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
 
 
 def check_sent(problem: LocalProblem, name: str) -> None:
-    """Raise ``ConfigError`` if hospitals send more than updates that can be clipped and summed. ``name`` is the
-    strategy's name in the error.
-    """
+    """Raise ``ConfigError`` if hospitals send more than updates that can be clipped and summed."""
     sent = problem.sent
     if sent is None:
         return
@@ -156,8 +152,7 @@ def check_sent(problem: LocalProblem, name: str) -> None:
 
 
 def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool) -> None:
-    """Raise ``ConfigError`` for a local problem whose training steps cannot protect patients by noise. ``name`` is the
-    strategy's name in the error.
+    """Raise ``ConfigError`` for a local problem whose training steps cannot protect patients by noise.
 
     ``pooled`` says whether gradients are pooled, and ``contrasts`` whether the model also clips the gradient of a
     contrastive term. Local training after the update has been sent is not checked, because its result stays at the

@@ -24,8 +24,6 @@ OF_THE_ENGINE = (*UPDATES, *WITHOUT_NOISE, SIZE, METRICS, PREPROCESSING, RECALIB
 def check_kinds(section: PrivacySection, job: Job) -> None:
     """Raise ``ConfigError`` if ``section`` names a kind of message that neither the engine nor any known strategy or
     client selection sends.
-
-    With a misspelt name, the intended kind would count as exact, or epsilon would be reserved but never used.
     """
     known = set(OF_THE_ENGINE)
     for key, names in (("declared_public", section.declared_public), ("statistics", tuple(section.statistics))):

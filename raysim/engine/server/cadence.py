@@ -6,8 +6,8 @@ import time
 from typing import Literal
 
 Every = int | Literal["auto"]
-"""The type of the number of rounds between two checkpoints; 0 means no checkpoints. With ``auto``, the time since the
-last checkpoint decides."""
+"""The number of rounds between two checkpoints, 0 for none. With ``auto``, the time since the last checkpoint
+decides."""
 
 AUTO_SECONDS, AUTO_SHARE = 10.0, 20.0
 """The minimum time between two automatic checkpoints: in seconds, and as a multiple of the time that writing one takes.
@@ -15,10 +15,7 @@ The longer time applies."""
 
 
 class Cadence:
-    """Decides after each round whether the run writes a checkpoint. ``every`` is the number of rounds between
-    checkpoints (0: no checkpoints). With ``auto``, the time between checkpoints is at least 10 seconds, and at least a
-    multiple of the time that writing one takes.
-    """
+    """Decides after each round whether the run writes a checkpoint, as ``every`` requests."""
 
     def __init__(self, every: Every) -> None:
         self._every = every

@@ -1,7 +1,6 @@
 """A wrapper of strategies that checks every returned value once, when it is returned.
 
-The rest of the engine, such as the coordinator and the count of traffic, can then rely on shapes, rows and weights. An
-invalid value ends the run with an error that names the strategy, the round and the field.
+The rest of the engine can then rely on shapes, rows and weights.
 """
 
 from __future__ import annotations
@@ -95,15 +94,15 @@ class CheckedStrategy(Strategy):
             return (yield from super().round(view, state))
         answer, calls = None, 0
         with self._calling("round", view.round):
-            playing = self._strategy.round(view, state)
-            if not isinstance(playing, Generator):
+            running = self._strategy.round(view, state)
+            if not isinstance(running, Generator):
                 raise Invalid(
-                    f"round: returns {type(playing).__name__} instead of yielding; yield a Call, and return the state"
+                    f"round: returns {type(running).__name__} instead of yielding; yield a Call, and return the state"
                 )
         while True:
             with self._calling("round", view.round):
                 try:
-                    call = playing.send(answer)
+                    call = running.send(answer)
                 except StopIteration as end:
                     answers.check_state(end.value, view)
                     return end.value
@@ -190,7 +189,6 @@ class CheckedStrategy(Strategy):
         return facts
 
     def _frame(self, view: FederationView, state: State) -> Frame:
-        """Return the limits that a valid local problem must respect in this state, such as the number of models."""
         return Frame(
             size=len(view.initial),
             models=len(state.models),
@@ -201,9 +199,6 @@ class CheckedStrategy(Strategy):
 
     @contextmanager
     def _calling(self, method: str, round: int = 0) -> Iterator[None]:
-        """Add the strategy's name and the round to errors that the strategy raises. Outside rounds, add the name of the
-        called ``method`` instead.
-        """
         where = f"strategy '{self._name}', " + (f"round {round}" if round else method)
         try:
             yield

@@ -1,8 +1,7 @@
 """A run of a job, from its beginning or a checkpoint to its outcome.
 
-Usually, a round sends each actor one message, and each actor replies with one. In round ``t``, all hospitals first
-evaluate the models of round ``t - 1``, and the sampled hospitals then train from these models. Evaluation therefore
-needs no separate message.
+Usually, each process of hospitals receives one message in a round and replies with one. In round ``t``, all hospitals
+first evaluate the models of round ``t - 1``, and the sampled hospitals then train from these models.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class JobRun:
         """Return the state after the last round that was yielded; None before the first round."""
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 
-    def play(self) -> Iterator[Round | Outcome]:
+    def run(self) -> Iterator[Round | Outcome]:
         """Run the job without checkpoints and yield its rounds and its outcome; see :meth:`events`."""
         for event in self.events():
             if not isinstance(event, RunState):
@@ -87,7 +86,7 @@ class JobRun:
             pack_state(server.state, {}, self._job.strategy)
             pack_memory(server.view.memory, {})
         while not self._ends():
-            yield from self._play_round(server.view.round + 1)
+            yield from self._run_round(server.view.round + 1)
             # A private run is not resumed from its last round: see check_resumed.
             if cadence.due(server.view.round) and (self._job.privacy is None or server.view.round < self._job.rounds):
                 yield self._checkpoint()
@@ -96,7 +95,7 @@ class JobRun:
             check_progress([row.cohort_size for row in self.rows], server.scheduler.clock, self._job.system)
         yield from Ending(server, self._stopping, self._best, self._began).events()
 
-    def _play_round(self, t: int) -> Iterator[Round]:
+    def _run_round(self, t: int) -> Iterator[Round]:
         """Run round ``t`` and yield the finished round ``t - 1``, whose models hospitals evaluate before they train."""
         began, server = time.perf_counter(), self._server
         self._last_state = self._remote_state()
@@ -118,7 +117,7 @@ class JobRun:
                 planned, steps = (None, ()) if call is None else server.calls.planned(call)
                 ids = NOBODY if call is None else call.ids
                 plan = server.plan(t, server.state, ids, None, measured, planned, steps)
-            partials = server.hospitals.play(plan)
+            partials = server.hospitals.run(plan)
             if server.rounds and not reported:
                 server.evaluation.enter(server.rounds[-1], [partial.measured for partial in partials])
                 yield server.rounds[-1]
@@ -140,10 +139,7 @@ class JobRun:
         server.cohorts.append(senders)
 
     def _next(self, calls: Calls, answer: Answer) -> Call | TrainLocally | None:
-        """Return the strategy's next request to hospitals in this round, given the ``answer`` to its last request.
-
-        Return None if the strategy has ended the round by returning its new state.
-        """
+        """Return the strategy's next request to hospitals; None once the strategy has returned its new state."""
         try:
             call: Call | TrainLocally = calls.send(answer)
         except StopIteration as end:
@@ -154,8 +150,6 @@ class JobRun:
     def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
         """Count the messages of the hospitals in ``cohort`` as traffic, including those of hospitals whose updates were
         not used.
-
-        ``sent`` is the cohort with the local problem that hospitals received.
         """
         traffic = self._server.traffic
         traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
@@ -167,7 +161,7 @@ class JobRun:
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
         """If the strategy trains on pooled rows, record that every hospital sent its rows to the server before
-        training. After round 1, nothing is recorded.
+        training.
         """
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:
@@ -177,11 +171,8 @@ class JobRun:
     def _update(
         self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]
     ) -> Update | None:
-        """Return the update for the strategy, after the client selection has observed it. None if no hospital
-        trains in the round, or if a step of the pipeline discarded the update.
-
-        ``sent`` is the ``cohort`` with the local problem that hospitals received, which may differ from the strategy's
-        problem.
+        """Return the update for the strategy, after the client selection has observed it. None if no hospital trains in
+        the round, or if a step of the pipeline discarded the update.
         """
         if cohort.problem is None or sent.problem is None:
             return None
@@ -189,7 +180,7 @@ class JobRun:
         received = server.pipeline.received(round, partials, sent.problem, cohort.ids)
         further = server.pipeline.further(sent, received)
         if further is not None:
-            partials = server.hospitals.play(server.plan(round, cohort.state, cohort.ids, further.problem))
+            partials = server.hospitals.run(server.plan(round, cohort.state, cohort.ids, further.problem))
             self._account(replace(cohort, in_vain=0, unused=()), further, partials)
             return self._update(cohort, further, partials)
         update = server.pipeline.learned(round, received, cohort.problem)
@@ -198,9 +189,6 @@ class JobRun:
         return update
 
     def _set_up(self) -> None:
-        """Before the first round, set up the client selection and the strategy, and measure losses. Selection and
-        strategy may request statistics from hospitals.
-        """
         server, job = self._server, self._job
         if server.strategy.uses_selection():
             server.view = replace(server.view, memory=job.selection.setup(server.view))
@@ -218,9 +206,7 @@ class JobRun:
             self._stopping = replace(self._stopping, before=self._check(serve)[0])
 
     def _go_on_from(self, since: RunState) -> None:
-        """Continue from the state ``since`` of an earlier run. If it has no history, the traffic ledger and the list of
-        rounds start empty.
-        """
+        """Continue from the state ``since`` of an earlier run."""
         server = self._server
         if since.history is None:
             server.register()
@@ -251,16 +237,11 @@ class JobRun:
         return losses, Bytes(int(down.sum()), int(up.sum()))
 
     def _ends(self) -> bool:
-        """Return whether the run ends: all rounds were run, early stopping applies, or the strategy declares that it is
-        done.
-        """
         server = self._server
         return self._stops() or server.view.round >= self._job.rounds or server.strategy.done(server.view, server.state)
 
     def _stops(self) -> bool:
-        """Return whether early stopping ends the run. The validation loss is measured only once after each round,
-        however often this method is called.
-        """
+        """Return whether early stopping ends the run. The validation loss is measured only once after each round."""
         stopping, server = self._stopping, self._server
         round = server.view.round
         if stopping is None or not round:

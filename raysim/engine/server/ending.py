@@ -27,10 +27,10 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Ending:
-    """The steps after the last round of a run. ``server`` is the server of the run, which started at time ``began``.
+    """The steps after the last round of a run, which started at time ``began``.
 
-    ``stopping`` has the validation losses of early stopping; None without early stopping. ``best`` is the state after
-    the round with the smallest validation loss.
+    ``stopping`` has the validation losses of early stopping. ``best`` is the state after the round with the smallest
+    validation loss.
     """
 
     def __init__(self, server: JobServer, stopping: Stopping | None, best: RemoteState | None, began: float) -> None:
@@ -81,8 +81,7 @@ class Ending:
     def _personalize(self) -> None:
         """Let hospitals train personal models, if the strategy or fine-tuning defines a local problem for this.
 
-        The traffic ledger records these messages after the last round, even if training starts from an earlier round's
-        models.
+        The traffic ledger records these messages after the last round.
         """
         server, tuning = self._server, self._job.last.fine_tuning
         problem = server.strategy.personalize(server.view, server.state)
@@ -90,16 +89,12 @@ class Ending:
             problem = fine_tune(headline(server.strategy_model_rows())[1], tuning)
         if problem is not None:
             plan = server.plan(server.view.round + 1, server.state, server.everyone, problem)
-            server.hospitals.play(plan if server.view.trees is None else replace(plan, stop=server.view.stop))
+            server.hospitals.run(plan if server.view.trees is None else replace(plan, stop=server.view.stop))
             server.traffic.begin(self._last + 1)
             server.traffic.trained(server.everyone, problem, server.state)
 
     def _recalibrate(self, how: Recalibration, serve: Mapping[str, Ids], measured: Sequence[Measured]) -> Recalibrated:
-        """Let hospitals recalibrate the main model, and add the measurements of the recalibrated model to ``measured``.
-
-        The exchanged bytes are counted in the last round or, in a run without rounds, with those before the first
-        round.
-        """
+        """Let hospitals recalibrate the main model, and add measurements of the recalibrated model to ``measured``."""
         server, (model, rows), prior = self._server, headline(serve), None
         if how.method == "eb":
             counts = server.evaluation.counts(model, measured)
@@ -159,16 +154,12 @@ class Ending:
         )
 
     def _called(self) -> Ids | None:
-        """Return the number of rounds in which each hospital has run client programs. None if the strategy has none."""
         if not self._server.strategy.uses_programs():
             return None
         ids = [ids[ids >= 0] for ids in self._server.cohorts if ids is not None]
         return np.bincount(np.concatenate([NOBODY, *ids]), minlength=len(self._server.everyone))
 
     def _one_class(self, serve: Mapping[str, Ids]) -> dict[str, Mask]:
-        """Return, for each model, a mask of the hospitals whose own model was trained on rows of one class only. Empty
-        under a privacy guarantee.
-        """
         if self._job.privacy is not None:
             return {}
         one, private = trained_on_one_class(self._server.federation), self._server.private
@@ -176,9 +167,6 @@ class Ending:
         return {name: one & (alone | (private is not None)) for name, alone in own.items()}
 
     def _predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return each model's outputs for all rows of the federation, if requested. The traffic ledger records them in
-        the last round.
-        """
         server = self._server
         predictions = server.evaluation.predictions(measured)
         for outputs in predictions.values():

@@ -83,7 +83,6 @@ def check_trees(job: Job, training: Training, federation: Federation) -> None:
 
 
 def _takes_trees(name: str) -> bool:
-    """Return whether the strategy registered as ``name`` is for boosted trees, or has a variant for boosted trees."""
     cls = registry.load("strategies", name, "strategy.name")
     return bool(cls.takes_trees or cls.with_trees is not Strategy.with_trees)
 
@@ -107,7 +106,7 @@ def check_declared(job: Job, where: str, label: str) -> None:
 
 def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
     """Raise ``ConfigError`` if the settings of ``evaluation`` request metrics that are not defined for the label.
-    ``classes`` is its number of classes, or 0 if it is a real number.
+    ``classes`` is the label's number of classes; 0 for a real number.
     """
     kind = f"the label has {classes} classes" if classes else "the label is a number"
     if classes != 2 and evaluation.clinical not in (None, ClinicalSection()):
@@ -123,8 +122,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
     """Return the job with its privacy guarantee, whose noise has been computed. Raises ``ConfigError`` if the job
     cannot run on this federation.
 
-    ``where`` is the configuration field of the job's strategy. If that field lists several strategies, errors also name
-    the strategy's label.
+    ``where`` is the configuration field of the job's strategy.
     """
     label = "" if where == "strategy" else f" (strategy '{job.name}')"
     try:

@@ -1,4 +1,4 @@
-"""The server of one job: its parts, its models, its calls to hospitals and its messages to them."""
+"""The server of one job, with its models, calls and messages to hospitals."""
 
 from __future__ import annotations
 
@@ -50,16 +50,11 @@ from raysim.virtual_time.unreliable import scheduler
 
 
 class JobServer:
-    """The server of a ``job``. If ``since`` is given, the job continues from this state of a checkpoint.
-
-    Its rounds are run by :class:`raysim.engine.server.coordinator.JobRun`.
-    """
+    """The server of a ``job``. If ``since`` is given, the job continues from this state of a checkpoint."""
 
     view: FederationView
-    """The strategy's view of the federation. The number of the round and the selection's memory in it change during the
-    run."""
+    """The strategy's view of the federation, in which the round and the selection's memory change during the run."""
     state: State
-    """The strategy's state after the last round."""
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self.federation = federation = Federation.open(job.work.federation)
@@ -133,10 +128,7 @@ class JobServer:
         arguments = (self.strategy, job.system, view, work.seed, exchanged, self.measure, clock)
         self.scheduler, self.view = scheduler(*arguments)
         self.rounds: list[Round] = []
-        """The rounds run so far. The models of the last round may not be evaluated yet."""
         self.cohorts: list[Ids | None] = []
-        """For each round, the ids of the hospitals that were called for an update or a client program; None for a round
-        without such calls."""
 
     def register(self) -> None:
         """Record in the traffic ledger what hospitals report before the run: sizes, sums for preprocessing, and class
@@ -150,9 +142,6 @@ class JobServer:
             self._register_sum(LabelCounts.name, len(self.federation.classes), self.first.labels is not None)
 
     def _register_sum(self, kind: str, scalars: int, noisy: bool) -> None:
-        """Record that every hospital has sent ``scalars`` numbers for a sum. A ``noisy`` sum is a secure sum if secure
-        aggregation is configured.
-        """
         secure = self.pipeline.secure if noisy else None
         if secure is None:
             self.traffic.ledger.add(0, kind, self.everyone, scalars)
@@ -178,8 +167,8 @@ class JobServer:
         return self.strategy.serve(replace(self.view, call=self.measure), self.state)
 
     def newcomers(self) -> Newcomers | None:
-        """Return the strategy's rule that assigns hospitals without training rows to clusters. None if there is no
-        rule, or no such hospital.
+        """Return the strategy's rule that assigns hospitals without training rows to clusters; None without a rule or
+        such hospitals.
         """
         if self.state.cluster is None or len(self.view.trainable) == len(self.view.sizes):
             return None
@@ -255,7 +244,7 @@ class JobServer:
 
     def measurements(self, round: int, measured: Measurement) -> list[Measured]:
         """Let hospitals measure the models of a ``round``. Return one element for each process."""
-        return [partial.measured for partial in self.hospitals.play(self.plan(round, self.state, measured=measured))]
+        return [partial.measured for partial in self.hospitals.run(self.plan(round, self.state, measured=measured))]
 
 
 def hides(job: Job) -> bool:
@@ -270,8 +259,8 @@ def hides(job: Job) -> bool:
 
 
 def weighted(work: Work, federation: Federation, first: FirstAnswers) -> Work:
-    """Return ``work`` with ``balanced`` class weights replaced by numbers. They are computed from the numbers of
-    training rows of each class at all hospitals.
+    """Return ``work`` with ``balanced`` class weights replaced by numbers, computed from the class counts of all
+    hospitals.
     """
     if work.class_weights != "balanced":
         return work

@@ -1,6 +1,6 @@
-"""Steps after the last round of any strategy: fine-tuning of the headline model, and its recalibration.
+"""Steps after the last round of any strategy: fine-tuning and recalibration of the main model.
 
-The headline model is the last of the models that hospitals use under the strategy.
+The main model is the last of the models that hospitals use under the strategy.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ PERSONAL = "personal"
 """The name of the models that hospitals fine-tune."""
 
 PRIOR_SCALARS = 2
-"""The number of scalars of the prior under method ``eb``: the mean and variance of hospitals' recalibrations, which
-every hospital receives."""
+"""The number of scalars of the prior under method ``eb``: the mean and variance of hospitals' recalibrations."""
 
 
 def headline(serve: Mapping[str, Ids]) -> tuple[str, Ids]:

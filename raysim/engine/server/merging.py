@@ -1,4 +1,4 @@
-"""Merging of the actors' partial results into one update."""
+"""Merging of the partial results of all processes into one update."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from raysim.strategies.base import Ids, LocalProblem, Update
 
 
 def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[np.int64]:
-    """Add up the sums that actors sent, and return them as integers in fixed point. ``sums`` is the number of sums, and
-    ``size`` the number of entries of each.
+    """Return the totals of the sums that processes sent, ``[sums, size]``, as integers in fixed point.
 
-    Sums are integers, so that the order of processes does not matter. The first rows are sums of updates; later rows
-    contain further numbers that hospitals send.
+    Totals of integers do not depend on the order of processes. The first rows are sums of updates; later rows contain
+    further numbers that hospitals send.
     """
     total = np.zeros((sums, size), dtype=np.int64)
     for partial in partials:

@@ -10,8 +10,7 @@ from raysim.engine.messages.plan import PartialResult, RoundPlan
 from raysim.strategies.base import Ids
 
 StateReferences = Sequence[Any]
-"""The type of what each process's hospitals store between rounds, one entry per process: a value, or a reference to an
-object that stays in the process where it was made."""
+"""What each process's hospitals store between rounds: for each process, a value or a reference to an object in it."""
 
 
 class Pool(Protocol):
@@ -20,8 +19,8 @@ class Pool(Protocol):
     served: tuple[Ids, ...]
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        """Send the instructions ``plan`` to all processes. Return the results of the processes, and what hospitals
-        store until the next round. ``memory`` is what they have stored so far.
+        """Send the instructions ``plan`` and what hospitals have stored (``memory``) to all processes. Return their
+        results and what hospitals store until the next round.
         """
 
     def recall(self, memory: StateReferences) -> HospitalStates:

@@ -175,9 +175,6 @@ class ProgramCalls:
         return Answers(sums, each, ids, counts)
 
     def _count(self, call: Call, planned: ProgramCall, layout: SumLayout, answered: Ids) -> None:
-        """Count the bytes that each hospital received, and the bytes that the hospitals in ``answered`` sent. If the
-        call ran on the pooled rows, no bytes are counted.
-        """
         program, hospitals = call.program.name, len(call.ids)
         if (call.ids == POOLED).any() or not hospitals:
             return

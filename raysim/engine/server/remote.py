@@ -48,10 +48,8 @@ class RemoteHospitals:
         self._pool, self._work, self._private = pool, work, private
         self.remembered = self.dealt(states)
 
-    def play(self, plan: RoundPlan) -> list[PartialResult]:
-        """Send the instructions ``plan`` to all hospitals, which evaluate and train. Return one result for each
-        process.
-        """
+    def run(self, plan: RoundPlan) -> list[PartialResult]:
+        """Let all hospitals evaluate and train as the ``plan`` says. Return one result for each process."""
         partials, memory = self._pool.round(plan, self.remembered)
         if not plan.only_reads and (self.remembered is not None or plan.remembers):
             self.remembered = memory
@@ -91,11 +89,11 @@ class RemoteHospitals:
             private=self._private,
             steps=() if noise is None else (StatisticRelease(replace(noise, turn=turn), self._work.seed, round),),
         )
-        ids, each = collected(self.play(plan), SumLayout(program))
+        ids, each = collected(self.run(plan), SumLayout(program))
         return Answers({}, each, ids, np.array([len(ids)]))
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
-        """Fetch the vectors that hospitals have stored, given references to them. None if there are no references."""
+        """Fetch what hospitals have stored; None if ``remembered`` is None."""
         return None if remembered is None else self._pool.recall(remembered)
 
     def models(self) -> dict[int, NDArray[Any]]:
@@ -104,8 +102,8 @@ class RemoteHospitals:
         return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
 
     def dealt(self, states: HospitalStates | None) -> StateReferences | None:
-        """Divide what hospitals store among the processes that run these hospitals. What belongs to the pooled rows
-        goes to the first process.
+        """Divide what hospitals store among the hospitals' processes. What belongs to the pooled rows goes to the first
+        process.
         """
         if states is None:
             return None
@@ -130,6 +128,6 @@ class RemoteState:
     attacks: Any = None
 
     def fetched(self, hospitals: RemoteHospitals) -> RunState:
-        """Return the complete state, including what hospitals store, which is fetched from their processes."""
+        """Return the state with what hospitals store, fetched from their processes."""
         fields = vars(self) | {"best": None if self.best is None else self.best.fetched(hospitals)}
         return RunState(states=hospitals.states(fields.pop("remembered")), **fields)

@@ -1,8 +1,7 @@
 """Checks that a checkpoint fits the run: a changed checkpoint is rejected before any training.
 
-Shapes, counts and finite numbers are checked. Two parts of a checkpoint are also checked for removed entries, which
-would cause no error later. These parts are the vectors that hospitals store for error feedback under compression, and
-the traffic ledger from which the privacy cost is computed.
+Shapes, counts and finite numbers are checked. The vectors that hospitals store for error feedback and the traffic
+ledger are also checked for removed entries, which would cause no error later.
 """
 
 from __future__ import annotations
@@ -56,8 +55,6 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
     """Return which hospitals had to send an update in ``round``, as one or two lists of ids. The first list is recorded
     in the checkpoint. The second list, if possible, is computed by repeating the client selection.
-
-    The selection cannot be repeated if the strategy uses its own state for it, or if it depends on hospitals' answers.
     """
     stored = None if since.history is None else since.history.cohorts[round - 1]
     due = [NOBODY if stored is None else stored]
@@ -69,8 +66,8 @@ def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
 
 
 def _setup_again(server: JobServer) -> Ledger:
-    """Compute again which messages the traffic ledger must contain before the first round. Hospitals answer the same
-    requests once more; the bytes are not counted.
+    """Compute again which messages the traffic ledger must contain before the first round; their bytes are not
+    counted.
     """
 
     def call(call: Call) -> Answers:
@@ -95,8 +92,8 @@ def _unasked(call: Call) -> Answers:
 
 
 def check_remembered(states: HospitalStates, hospitals: int, size: int, travels: int) -> None:
-    """Raise ``ValueError`` for impossible vectors in ``states``, which has what hospitals store. A model has ``size``
-    parameters, of which ``travels`` are sent.
+    """Raise ``ValueError`` for impossible ``states`` of hospitals. A model has ``size`` parameters, of which
+    ``travels`` are sent.
     """
     for hospital, vectors in states.items():
         if not (hospital == POOLED or 0 <= hospital < hospitals):
@@ -123,10 +120,8 @@ def check_remembered(states: HospitalStates, hospitals: int, size: int, travels:
 
 def check_residuals(states: HospitalStates | None, history: History, *, all_trained: bool) -> None:
     """Raise ``ValueError`` if a hospital has stored a vector for error feedback but has sent no update. If
-    ``all_trained``, also raise it if a hospital has sent updates but has stored no such vector.
-
-    ``all_trained`` says whether every update that was sent has been used; only hospitals whose updates are used really
-    train.
+    ``all_trained`` (every update that was sent has been used), also raise it if a hospital has sent updates but has
+    stored no such vector.
     """
     # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {

@@ -56,8 +56,8 @@ NOBODY_BAD = np.empty(0, dtype=np.int64)
 class UpdatePipeline:
     """The steps between hospitals and the strategy of one ``job``, whose models have ``size`` parameters.
 
-    Parameters marked in ``private [P]`` never leave a hospital. ``guarantee`` is the job's privacy guarantee. ``first``
-    has the noisy statistics that hospitals sent before any round.
+    Parameters marked in ``private [P]`` never leave a hospital. ``first`` has the noisy statistics that hospitals sent
+    before any round.
     """
 
     def __init__(
@@ -78,7 +78,6 @@ class UpdatePipeline:
         self._guard: Guard | None = None
         self._compressed: CompressedUpdates | None = None
         self.secure: SecureSums | None = None
-        """The server's side of secure aggregation; None means that it is not used."""
         bounding: NormBound | None = None
         median: SecureGeometricMedian | None = None
         noise: ProgramNoise | None = None
@@ -153,8 +152,8 @@ class UpdatePipeline:
     def setup(self, strategy: Strategy, view: FederationView, measure: Caller) -> State:
         """Return the strategy's state before the first round.
 
-        Byzantine hospitals may send false descriptions of their data to enter a cluster. They then first find out the
-        clusters of honest hospitals. Their requests use ``measure``, which counts no traffic.
+        Byzantine hospitals may send false descriptions of their data to enter a cluster. The set-up then first runs
+        once without lies; its requests use ``measure``, which counts no traffic.
         """
         if self._byzantine is not None and self._byzantine.lies:
             self._entered = self._target(strategy.setup(replace(view, call=measure)), view.trainable)
@@ -165,25 +164,21 @@ class UpdatePipeline:
         return state
 
     def answers(self, answers: Answers) -> Answers:
-        """Return the hospitals' answers to a call before the first round or outside a round's training. The answers of
-        Byzantine hospitals that lie are replaced by false ones.
+        """Return hospitals' answers to a call, in which the answers of Byzantine hospitals that lie are replaced by
+        false ones.
         """
         if self._byzantine is None or self._entered is None:
             return answers
         return self._byzantine.lying(answers, self._entered)
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort, whose local problem steps may change, for instance its weights under a privacy guarantee.
-        The strategy receives the update for the changed problem.
-        """
+        """Return the cohort, whose local problem steps may change; see :meth:`Step.posed`."""
         for step in self._back:
             cohort = step.posed(view, cohort)
         return cohort
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the local problem as hospitals receive it. Raises ``ConfigError`` if a step does not
-        support the problem.
-        """
+        """Return the cohort with the local problem as hospitals receive it; see :meth:`Step.fitted`."""
         for step in self._back:
             cohort = step.fitted(cohort)
         return cohort
@@ -194,16 +189,12 @@ class UpdatePipeline:
         return tuple(step for step in steps if step is not None)
 
     def call_steps(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
-        """Return, in order, what each step does at hospitals for a ``call`` of a client program. The arguments are
-        those of :meth:`Step.call_step`.
-        """
+        """Return, in order, what each step does for a ``call`` of a client program; see :meth:`Step.call_step`."""
         steps = (step.call_step(round, call, number, name) for step in self._steps)
         return tuple(step for step in steps if step is not None)
 
     def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call of a client program as the strategy receives them. ``units`` are the sums of
-        what hospitals sent.
-        """
+        """Return the sums of the last call of a client program as the strategy receives them."""
         for step in self._back:
             units = step.opened_call(units)
         return units
@@ -230,16 +221,14 @@ class UpdatePipeline:
         return update_of(units, partials, problem, ids)
 
     def further(self, sent: ScheduledCohort, update: Update) -> ScheduledCohort | None:
-        """Return the cohort with which hospitals send their updates of this round once more, given the ``update`` that
-        the server received last. None if they do not send them again.
+        """Return the cohort with which hospitals send their updates of this round once more; see
+        :meth:`Step.further`.
         """
         problems = [problem for step in self._back if (problem := step.further(update)) is not None]
         return replace(sent, problem=problems[0]) if problems else None
 
     def learned(self, round: int, update: Update | None, problem: LocalProblem) -> Update | None:
-        """Return the update from which the strategy learns; None if it learns nothing from the round. ``problem`` is
-        the local problem as :meth:`posed` returned it.
-        """
+        """Return the update from which the strategy learns; see :meth:`Step.learned`."""
         for step in self._back:
             update = None if update is None else step.learned(round, update, problem)
         return update
@@ -251,8 +240,8 @@ class UpdatePipeline:
 
     @property
     def canary_components(self) -> Floats | None:
-        """Return what the server observed of each canary of a privacy audit in each round: the component of the update
-        along the canary, ``[rounds, M]``. None without canaries.
+        """Return the component of each round's update along each canary of a privacy audit, ``[rounds, M]``; None
+        without canaries.
         """
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
@@ -262,18 +251,14 @@ class UpdatePipeline:
 
     @property
     def guaranteed(self) -> Any:
-        """Return the state of the privacy guarantee that is carried from round to round and stored in checkpoints; None
-        without such a state.
-        """
+        """Return the state of the privacy guarantee for checkpoints; None without such a state."""
         of_guard = None if self._guard is None else self._guard.memory
         first = {name: value for name, value in self._first.memory.items() if value is not None}
         return {"guard": of_guard, "first": first} if of_guard is not None or first else None
 
     @property
     def memory(self) -> dict[str, Any] | None:
-        """Return the state of attacks, robust rules and secure sums that is carried from round to round and stored in
-        checkpoints; None without such a state.
-        """
+        """Return the state of attacks, robust rules and secure sums for checkpoints; None without such a state."""
         if self._byzantine is None and self.secure is None:
             return None
         return {
@@ -297,8 +282,8 @@ class UpdatePipeline:
             self.secure.resume(memory["secure"])
 
     def _target(self, honest: State, trainable: Ids) -> Ids:
-        """Return the honest hospitals of the cluster that lying hospitals try to enter. It is the cluster with the most
-        honest hospitals.
+        """Return the honest hospitals of the cluster that lying hospitals try to enter: the one with the most honest
+        hospitals.
         """
         if honest.cluster is None:
             raise ConfigError(

@@ -75,9 +75,9 @@ def audit(
     for line in data_warnings([federation], config.privacy is not None):
         say(line)
 
-    def opened(played: Federation) -> AbstractContextManager[Session]:
-        names = played.hospitals if played.hospitals == federation.hospitals else ()
-        return open_session(played.totals, config.resources, in_process=in_process, verbose=verbose, names=names)
+    def opened(audited: Federation) -> AbstractContextManager[Session]:
+        names = audited.hospitals if audited.hospitals == federation.hospitals else ()
+        return open_session(audited.totals, config.resources, in_process=in_process, verbose=verbose, names=names)
 
     holds_canaries = job.privacy is not None and can_hold_canaries(job, federation)
     with tempfile.TemporaryDirectory() as folder:

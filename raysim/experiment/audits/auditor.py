@@ -66,7 +66,7 @@ class Auditor:
         """Run all attacks, with ``shadows`` shadow models and ``canaries`` canaries."""
         federation, none = self._federation, Added.none(self._federation)
         members = trained_on(federation)
-        margins, labels, _ = self._played(members, none, "target", self._job.work.seed)
+        margins, labels, _ = self._trained(members, none, "target", self._job.work.seed)
         tables = [self._table("loss_threshold", confidence(margins, labels), members, self._tested(members))]
         summary: dict[str, Any] = {"rows": int(members.sum()), "shadows": shadows}
         if shadows:
@@ -81,7 +81,7 @@ class Auditor:
             summary["sums"] = of_sums
         return Audit(membership, self._inverted(), summary)
 
-    def _played(
+    def _trained(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
         """Train on the rows marked in ``trained [N]`` of the federation's ``N`` rows, and on the ``k`` rows ``added``.
@@ -111,7 +111,7 @@ class Auditor:
         members = np.stack([random_half(federation, stream(seed, "shadow", j)) for j in range(count)])
         confidences = []
         for j, trained in enumerate(members):
-            confidences.append(confidence(*self._played(trained, Added.none(federation), f"shadow {j}", seed)[:2]))
+            confidences.append(confidence(*self._trained(trained, Added.none(federation), f"shadow {j}", seed)[:2]))
             self._say(f"shadow {j + 1} of {count}")
         scores = np.stack([lira(np.stack(confidences), members, j) for j in range(count)])
         scores[:, ~self._tested(trained_on(self._federation))] = np.nan
@@ -139,8 +139,8 @@ class Auditor:
         coins = rng.random(count) < 0.5
         members = trained_on(federation)
         # The reference uses another seed: with the same seed, the noise of a private run would cancel.
-        reference, labels, _ = self._played(np.append(members, np.zeros(count, bool)), added, "without", seed + 1)
-        margins, _, outcome = self._played(np.append(members, coins), added, "canaries", seed)
+        reference, labels, _ = self._trained(np.append(members, np.zeros(count, bool)), added, "without", seed + 1)
+        margins, _, outcome = self._trained(np.append(members, coins), added, "canaries", seed)
         scores = (confidence(margins, labels) - confidence(reference, labels))[len(members) :]
         guesses = one_run.guessed(scores, coins)
         # With the last model alone, the canaries test only guarantees of single rows or patients.

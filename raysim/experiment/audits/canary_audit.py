@@ -64,7 +64,7 @@ def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path,
     with_canaries = Federation.open(folder)
     single = section.effective_mode == "local"
     with opened(with_canaries) as session:
-        outcome = _played(job, with_canaries, session, homes, inside, length, single)
+        outcome = _trained(job, with_canaries, session, homes, inside, length, single)
     if outcome.canary_components is None or outcome.privacy is None:
         raise AssertionError("a run with canaries lacks their measurements or its guarantee")
     scores = outcome.canary_components.sum(axis=0)
@@ -81,7 +81,7 @@ def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path,
     }
 
 
-def _played(
+def _trained(
     job: Job,
     with_canaries: Federation,
     session: Session,

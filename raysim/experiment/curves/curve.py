@@ -99,14 +99,14 @@ def begin(
         hospitals = _finished(of, curve, lines, part)
         write_curve(Manifest.read(of), hospitals, curve, lines, part, _titles(config))
         return of
-    return _play(config, curve, lines, out, console, in_process=in_process, verbose=verbose)
+    return _run(config, curve, lines, out, console, in_process=in_process, verbose=verbose)
 
 
 def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, verbose: bool) -> Path:
     """Resume the stopped curve in ``folder``, and return the folder; ``config`` is the comparison's configuration."""
     config = reading.resolve(config, reads=reading.COMPARISON)
     curve, lines = _begun(folder / SECTION)
-    return _play(config, curve, lines, folder, console, in_process=in_process, verbose=verbose, again=True)
+    return _run(config, curve, lines, folder, console, in_process=in_process, verbose=verbose, again=True)
 
 
 def _begun(path: Path) -> tuple[Curve, Lines]:
@@ -121,7 +121,7 @@ def _begun(path: Path) -> tuple[Curve, Lines]:
         raise ConfigError(f"{path}: cannot be used ({error}); run raysim curve again") from None
 
 
-def _play(
+def _run(
     config: Config,
     curve: Curve,
     lines: Lines,
@@ -156,7 +156,7 @@ def _play(
             known = scores.entered(results, config.evaluation, out.folder, Path(scratch))
             write_comparison(out, config, results, [plot], found=answer.headline, scores=known)
 
-    experiment.play(console, in_process=in_process, verbose=verbose, begin=begin, conclude=conclude, kind="curve")
+    experiment.run(console, in_process=in_process, verbose=verbose, begin=begin, conclude=conclude, kind="curve")
     return experiment.folder
 
 

@@ -42,8 +42,8 @@ from raysim.experiment.entries import Entry, entries
 from raysim.experiment.jobs import make_job
 from raysim.experiment.pairs import going_together
 from raysim.experiment.session import place_live
+from raysim.experiment.unseen.fold_runs import hosts
 from raysim.experiment.unseen.folds import cost, folds_of
-from raysim.experiment.unseen.playing import hosts
 from raysim.strategies.base import POOLED, Ids
 
 PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
@@ -182,7 +182,7 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     run = JobRun(pool, quick)
     try:
         with host.threads(1):
-            for _ in run.play():
+            for _ in run.run():
                 pass
     except _Measured:
         pass

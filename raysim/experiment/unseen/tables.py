@@ -145,7 +145,9 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
     counts = [each.scores for each in of if each.scores is not None]
     found: dict[str, Pooled] = {}
     for t, at in enumerate(thresholds if len(counts) == len(of) else ()):
-        each = [gained(c.called[:, t, 0], c.called[:, t, 1], c.events, unless_broken(c, c.rows), at) for c in counts]
+        each = [
+            gained(c.at_least[:, t, 0], c.at_least[:, t, 1], c.events, unless_broken(c, c.rows), at) for c in counts
+        ]
         value, variance = (np.mean([one[i] for one in each], axis=0) for i in range(2))
         enough = np.isfinite(value) & (counts[0].rows >= FEWEST_DECISIONS)
         alike = enough & (variance <= 0)

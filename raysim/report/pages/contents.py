@@ -48,7 +48,7 @@ def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool
     """
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
-    secondary = [(name, f"Mean {name.upper()}", kind.larger, digits, False) for name in kind.beside]
+    secondary = [(name, f"Mean {name.upper()}", kind.larger, digits, False) for name in kind.secondary]
     few, slopes = (
         tables.few(table),
         (

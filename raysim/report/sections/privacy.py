@@ -51,11 +51,11 @@ def figures(statement: Statement | None) -> dict[str, float]:
 
 def _all(statements: tuple[Statement, ...], *, one_seed: bool) -> str:
     whole, delta, against = together(statements)
-    plays = sum(len(each.plays) for each in statements)
-    among = "" if plays == len(statements) else f" ({plays - len(statements)} of them trials or runs for comparison)"
+    runs = sum(len(each.all_runs) for each in statements)
+    among = "" if runs == len(statements) else f" ({runs - len(statements)} of them trials or runs for comparison)"
     epsilon = "infinite" if math.isinf(whole) else f"{whole:.4g}"
     return (
-        f"An observer of all {plays} runs of this page{among} learns more than from one: together epsilon = "
+        f"An observer of all {runs} runs of this page{among} learns more than from one: together epsilon = "
         f"{epsilon}, delta = {delta:.3g} for one {statements[0].unit} against the {against}"
         + (f"; this {SHARED}." if one_seed and any(each.noise == "seeded" for each in statements) else ".")
     )

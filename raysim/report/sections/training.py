@@ -47,7 +47,7 @@ def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
 def of_run(result: Result) -> str:
     """Return a sentence on whether one run has converged; empty if no loss was measured."""
     outcome = result.outcome
-    return sentence(outcome.convergence, _played(outcome), outcome.stopped, by_steps=result.by_steps)
+    return sentence(outcome.convergence, _rounds_run(outcome), outcome.stopped, by_steps=result.by_steps)
 
 
 def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, *, by_steps: bool = True) -> str:
@@ -57,8 +57,8 @@ def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, 
     """
     if convergence is None:
         return ""
-    played = f"{rounds} round{'' if rounds == 1 else 's'}"
-    text = f"The training loss went from {convergence.before:.4g} to {convergence.last:.4g} in {played}"
+    rounds_text = f"{rounds} round{'' if rounds == 1 else 's'}"
+    text = f"The training loss went from {convergence.before:.4g} to {convergence.last:.4g} in {rounds_text}"
     if convergence.verdict == "diverged":
         mends = "lower training.learning_rate, or scale the features" if by_steps else SOLVED
         return f"{text}: it diverged. {capitalised(mends)}."
@@ -185,5 +185,5 @@ def _percent(fall: float) -> str:
     return f"{100 * fall:.2g} %"
 
 
-def _played(outcome: Outcome) -> int:
+def _rounds_run(outcome: Outcome) -> int:
     return max((row.round for row in outcome.rounds), default=0)

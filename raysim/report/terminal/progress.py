@@ -99,7 +99,7 @@ class _AtWork:
     """A run in progress: its number of rounds, and how many of them have ended."""
 
     rounds: int
-    played: int = 0
+    rounds_run: int = 0
 
 
 class RunProgress:
@@ -112,7 +112,7 @@ class RunProgress:
         self._job = _AtWork(0)
         self._jobs = jobs
         self._done = 0
-        self._all_played = 0.0
+        self._all_rounds_run = 0.0
         self._began = time.monotonic()
         self._label = ""
         self._last_line = time.monotonic()
@@ -155,7 +155,7 @@ class RunProgress:
         from raysim.metrics.labels import reporting
 
         note = ""
-        self._job.played += 1
+        self._job.rounds_run += 1
         if row.metrics:
             last = list(row.metrics.values())[-1]
             kind = reporting(last)
@@ -166,7 +166,7 @@ class RunProgress:
         elif time.monotonic() - self._last_line >= PLAIN_SECONDS:
             self._last_line = time.monotonic()
             line = f"{self._label}: round {row.round}/{self._job.rounds}"
-            self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._running_rounds())])))
+            self._say(", ".join(filter(None, [line, note, self._left(self._all_rounds_run + self._running_rounds())])))
 
     def conclude(self) -> None:
         """Report that all runs have ended, and results are being written."""
@@ -180,20 +180,20 @@ class RunProgress:
         job = self._at_work.pop(self._label, self._job)
         self._done += 1
         # Rounds that were not run, because of early stopping or because there are none, count as done.
-        self._all_played += max(job.rounds, job.played)
+        self._all_rounds_run += max(job.rounds, job.rounds_run)
         if self._live is not None and self._task is not None:
-            self._live.update(self._task, advance=max(0, job.rounds - job.played))
+            self._live.update(self._task, advance=max(0, job.rounds - job.rounds_run))
         if self._live is None:
             self._last_line = time.monotonic()
-            left = self._left(self._all_played + self._running_rounds())
+            left = self._left(self._all_rounds_run + self._running_rounds())
             line = f"[{self._done}/{self._jobs}] {self._label}: {seconds:.1f} s, {note}"
             self._say(f"{line}; {left}" if left else line)
 
     def _running_rounds(self) -> int:
-        return sum(job.played for job in self._at_work.values())
+        return sum(job.rounds_run for job in self._at_work.values())
 
-    def _left(self, played: float) -> str:
-        return time_left(time.monotonic() - self._began, played, self._total)
+    def _left(self, rounds: float) -> str:
+        return time_left(time.monotonic() - self._began, rounds, self._total)
 
     def _say(self, line: str) -> None:
         say(self._console, line)

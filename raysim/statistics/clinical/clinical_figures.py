@@ -41,7 +41,7 @@ SEPARATED = "no finite solution"
 NONE_EXPECTED = "no event is expected"
 FEW_ROWS = f"fewer than {BINNED_ROWS} rows"
 NO_EVENT, NO_OTHER = "no event", "no row without the event"
-NONE_CALLED, ALL_CALLED = "no row is called", "every row is called"
+NONE_POSITIVE, ALL_POSITIVE = "no row is predicted positive", "every row is predicted positive"
 NO_THRESHOLD = "too few rows to choose the threshold"
 
 COEFFICIENTS = ("calibration_in_the_large", "calibration_intercept", "calibration_slope")
@@ -156,13 +156,13 @@ def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator
 
 def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[ClinicalFigure]:
     events, rows = counts.events, counts.rows
-    hits, alarms = counts.called[:, t, 0], counts.called[:, t, 1]
+    hits, alarms = counts.at_least[:, t, 0], counts.at_least[:, t, 1]
     predicted, others = hits + alarms, rows - events
     shares = (
         ("sensitivity", hits, events, NO_EVENT),
         ("specificity", others - alarms, others, NO_OTHER),
-        ("ppv", hits, predicted, NONE_CALLED),
-        ("npv", others - alarms, rows - predicted, ALL_CALLED),
+        ("ppv", hits, predicted, NONE_POSITIVE),
+        ("npv", others - alarms, rows - predicted, ALL_POSITIVE),
     )
     decided = [_share(name, threshold, threshold, x, of, reason, counts) for name, x, of, reason in shares]
     gain = net_benefits(hits, alarms, events, unless_broken(counts, rows), threshold)

@@ -79,7 +79,7 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
     n = float(misses.sum())
     if not n or n * (1 - specificity) < ONE_ROW:
         return NAN
-    # At a threshold, the non-events below it are not called; non-events equal to it are called.
+    # At a threshold, the non-events below it are predicted negative; non-events equal to it are predicted positive.
     values, first = np.unique(logits, return_index=True)
     below = np.concatenate([[0.0], np.cumsum(misses)])[first] / n
     enough = below >= specificity

@@ -45,7 +45,11 @@ def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: fl
     ``thresholds`` are the probabilities at which rows were counted. Raises ``ValueError`` if ``at`` is not one of them.
     """
     place = list(thresholds).index(at)
-    pair, everybody = _gain(seeds, at, [(counts.called[:, place, 0], counts.called[:, place, 1]) for counts in seeds])
+    pair, everybody = _gain(
+        seeds,
+        at,
+        [(counts.at_least[:, place, 0], counts.at_least[:, place, 1]) for counts in seeds],
+    )
     gains = []
     for counts in seeds:
         curve = net_benefit_curve(counts.together(), CURVE)
@@ -72,7 +76,7 @@ def _gain(
     hits, alarms = (np.stack(each).astype(float) for each in zip(*predicted, strict=True))
     everybody = bool(np.nansum(events - odds * (rows - events)) > 0)
     gained, lost = (events - hits, rows - events - alarms) if everybody else (hits, alarms)
-    sign = -1.0 if everybody else 1.0  # only rows that are not called differ from acting on everybody
+    sign = -1.0 if everybody else 1.0  # only rows that are predicted negative differ from acting on everybody
     tested = np.where(rows > 0, rows, np.nan)
     difference = sign * (gained - odds * lost) / tested
     variance = np.maximum((gained + odds**2 * lost) / tested - difference**2, 0.0) / tested

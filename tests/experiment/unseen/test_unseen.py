@@ -18,7 +18,7 @@ from raysim.config import reading
 from raysim.experiment.one_run import Run
 from raysim.experiment.planning.plan import make_plan
 from raysim.experiment.planning.tables import render
-from raysim.experiment.unseen import playing, rows
+from raysim.experiment.unseen import fold_runs, rows
 from raysim.statistics.meta_analysis.between_hospitals import pooled
 from raysim.storage import resume
 
@@ -117,7 +117,7 @@ def test_the_rows_of_a_fold_are_kept_for_its_runs_alone(tmp_path: Path, monkeypa
         there.append(len(list((tmp_path / "cache").glob("folds-*/seed-*"))))
         return rows.judge(*given)
 
-    monkeypatch.setattr(playing, "judge", counting)
+    monkeypatch.setattr(fold_runs, "judge", counting)
     asked = config(folds=["h0", "h1"]) | {"strategies": ["fedavg", "fedprox"], "seeds": [0]}
     raysim.compare(asked, data=table(), out=tmp_path / "out", in_process=True)
     assert there == [1] * 4
@@ -145,7 +145,7 @@ def test_a_comparison_that_was_killed_goes_on_without_its_finished_folds(
             raise KeyboardInterrupt
         return rows.judge(*given)
 
-    monkeypatch.setattr(playing, "judge", dying)
+    monkeypatch.setattr(fold_runs, "judge", dying)
     with pytest.raises(KeyboardInterrupt):
         raysim.compare(asked, out=tmp_path / "out", in_process=True)
     # What a killed comparison of another folder has left is removed, and what a living one uses is not.

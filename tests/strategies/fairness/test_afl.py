@@ -36,7 +36,7 @@ def last_state(federation: Federation, strategy: AgnosticFL, **settings) -> Agno
     run = JobRun(
         LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu"), job_of(federation, strategy, **settings)
     )
-    for event in run.play():
+    for event in run.run():
         assert event is not None
     standing = run.state_after_round()
     assert standing is not None

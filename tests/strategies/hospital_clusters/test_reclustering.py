@@ -41,7 +41,7 @@ def states(federation: Federation, strategy: Strategy, **settings) -> tuple[list
         LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"), job_of(federation, strategy, **settings)
     )
     seen = []
-    for event in run.play():
+    for event in run.run():
         standing = run.state_after_round()
         assert standing is not None
         if isinstance(event, Outcome):

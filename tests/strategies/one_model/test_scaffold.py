@@ -33,7 +33,7 @@ def variates(federation: Federation, strategy: Scaffold, **settings) -> tuple[Ou
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     run = JobRun(pool, job_of(federation, strategy, **settings))
     seen = []
-    for event in run.play():
+    for event in run.run():
         if isinstance(event, Outcome):
             return event, seen[:-1]
         standing = run.state_after_round()

@@ -72,12 +72,12 @@ def test_clear_sums_of_few_rows_are_refused_in_a_line(tmp_path: Path, binary: Fe
         play(binary, kind(sums="clear"))
     run(binary, replace(job_of(binary, kind(sums="clear")), secure=SecureSection()), 1)  # then nobody sees them
     enough = federation_of(tmp_path / "three", G._replace(hospital=np.repeat([0, 1, 2], [30, 30, 36])), G.y)
-    assert play(enough, kind(sums="clear"), rounds=2).played
+    assert play(enough, kind(sums="clear"), rounds=2).rounds_run
 
 
 @pytest.mark.parametrize(("features", "fewest"), [(2, 30), (5, 30), (6, 35)])
 def test_clear_sums_need_five_rows_a_column_and_thirty(federate: MakeFederation, features: int, fewest: int) -> None:
-    assert play(federate([fewest] * 3, features=features), Newton(sums="clear"), rounds=1).played
+    assert play(federate([fewest] * 3, features=features), Newton(sums="clear"), rounds=1).rounds_run
     with pytest.raises(ConfigError, match=f"the {fewest - 1} rows of .*; {features + 1} columns need {fewest} rows; "):
         play(federate([fewest, fewest - 1, fewest], features=features), Newton(sums="clear"))
 

@@ -55,7 +55,7 @@ def eight(tmp_path: Path) -> Federation:
 
 def test_own_intercepts_are_dummies(three: Federation):
     outcome = play(three, OwnIntercepts(), rounds=20)
-    assert outcome.played == 6
+    assert outcome.rounds_run == 6
     assert_allclose(outcome.models[0, :2], (1.9375732528, -1.4273866334), atol=1e-9)
     assert_allclose(intercepts(outcome), (-0.4355150344, -0.0467167947, 1.1172113891), atol=1e-9)
     assert_allclose(se(outcome)[1:], (0.6693801792, 0.6635574228), atol=1e-9)
@@ -152,7 +152,7 @@ def test_random_intercepts(eight: Federation):
     modes = (-2.1676489417, 0.8692620582, -0.5952710830, 2.2379837935, 0.5486840745, -1.7409146957, 1.5927376752, -0.71)
     found = np.array(intercepts(outcome)) - outcome.models[0, -1]
     assert_allclose(found[:7], modes[:7], atol=1e-5)
-    assert outcome.played < 30
+    assert outcome.rounds_run < 30
 
 
 def test_alike_hospitals_have_the_pooled_slopes(tmp_path: Path):
@@ -180,7 +180,7 @@ def test_coefficients_of_separated_classes_are_no_fit(tmp_path: Path):
     apart = G._replace(y=(G.X[:, 1] > np.median(G.X[:, 1])).astype(float))
     outcome = play(federation_of(tmp_path / "apart", apart, apart.y), RandomIntercepts(), rounds=60)
     assert (outcome.facts["separated"], outcome.facts["converged"]) == (1.0, 0.0)
-    assert outcome.played < 30
+    assert outcome.rounds_run < 30
     assert np.isfinite(outcome.models).all()
 
 

@@ -80,7 +80,7 @@ def test_alike_hospitals_have_the_pooled_fit(tmp_path: Path) -> None:
     alike = G._replace(X=np.tile(T.X, (3, 1)), hospital=np.arange(108) // 36)
     federation = federation_of(tmp_path / "alike", alike, np.tile(T.real, 3), 0)
     outcome = play(federation, RandomIntercepts(), rounds=40, model=LINEAR_MODEL)
-    assert (outcome.facts["variance_between"], outcome.played) == (0.0, 1)
+    assert (outcome.facts["variance_between"], outcome.rounds_run) == (0.0, 1)
     assert_allclose(outcome.models, play(federation, Newton(), rounds=20, model=LINEAR_MODEL).models, atol=1e-9)
     assert_allclose(intercepts(outcome.own_models), [outcome.models[0, -1]] * 3, atol=1e-12)
 

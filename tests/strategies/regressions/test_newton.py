@@ -262,7 +262,7 @@ def test_pooled_rows_solved_to_convergence_are_the_same_fit(binary: Federation):
 
 def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Path):
     outcome = play(binary, Local(solve=True), rounds=20)
-    assert outcome.played == 1
+    assert outcome.rounds_run == 1
     assert outcome.ledger.sent(1) == 0
     for h in range(3):
         X, y = T.of(h)

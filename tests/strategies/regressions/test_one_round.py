@@ -57,7 +57,7 @@ def test_means_by_information(federation: Federation):
     assert_allclose(beta(outcome), (0.1632951800, 1.5449320571, -1.0413610157), atol=1e-6)
     assert outcome.uncertainty is not None
     assert_allclose(np.roll(outcome.uncertainty.se, 1), (0.4541016972, 0.6466264625, 0.6624628135), atol=1e-6)
-    assert outcome.played == 1
+    assert outcome.rounds_run == 1
     assert outcome.facts["hospitals_left_out"] == 0
 
 

@@ -141,7 +141,7 @@ def test_golden_trees_through_the_engine(tmp_path):
 def test_references_grow_the_same_trees_as_functions(three):
     task = TreeTask(TreeSettings(**OPTIONS), three.levels, 2)
     alone = run(three, job_of(three, Local().with_trees(), model=model(), rounds=4), 2)
-    assert alone.played == 1
+    assert alone.rounds_run == 1
     for h in range(3):
         rows = three.rows(h, "train")
         X, y = three.X[rows], three.y[rows]
@@ -184,7 +184,7 @@ def test_settings_that_trees_have_not_are_refused(strategy, said):
 
 def test_bagging_appends_a_tree_of_every_hospital(three):
     outcome = run(three, job_of(three, TreesBagging(), rounds=4, model=model(trees=6)), 2)
-    assert outcome.played == 2
+    assert outcome.rounds_run == 2
     forest = Shape(TreeTask(TreeSettings(**OPTIONS | {"trees": 6}), three.levels, 2)).forest(outcome.models[0])
     assert forest.rows[:3, 0].tolist() == three.sizes("train").tolist()
     unscaled = run(three, job_of(three, TreesBagging("none"), rounds=4, model=model(trees=6)), 1)
@@ -306,11 +306,11 @@ def test_early_stopping_keeps_the_best_number_of_trees(tmp_path):
     job = job_of(federation, FederatedTrees(), rounds=30, model=model(trees=30, rate=1.0))
     outcome = run(federation, replace(job, stop=StopSection(patience=3)), 2)
     assert outcome.stopped is not None
-    assert outcome.played < 30
+    assert outcome.rounds_run < 30
     whole = run(federation, job, 1)
     task = TreeTask(TreeSettings(**OPTIONS | {"trees": 30, "rate": 1.0}), federation.levels, 2)
     best, all_trees = (Shape(task).forest(each.models[0]) for each in (outcome, whole))
-    assert len(best) == outcome.stopped.served == outcome.played - 3
+    assert len(best) == outcome.stopped.served == outcome.rounds_run - 3
     assert len(all_trees) == 30
     np.testing.assert_array_equal(best.value, all_trees.value[: len(best)])
     kinds = {kind for _, kind, _, _, _ in outcome.ledger.entries}
@@ -323,7 +323,7 @@ def traffic_of(tmp_path, strategy, label="died"):
     job = job_of(made, strategy, rounds=6, model=model(trees=6))
     both = stopping, plain = run(made, replace(job, stop=StopSection(patience=6)), 2), run(made, job, 2)
     assert stopping.stopped is not None
-    assert stopping.played == plain.played
+    assert stopping.rounds_run == plain.rounds_run
     moved = [[sum(getattr(row, name) for row in each.rounds) for name in ("bytes_down", "bytes_up")] for each in both]
     return *moved, stopping.setup.down - plain.setup.down
 
@@ -487,7 +487,7 @@ def test_all_trees_are_grown_though_fewer_are_best(tmp_path):
     job = job_of(federation, FederatedTrees(), rounds=12, model=model(trees=12, rate=1.0))
     outcome = run(federation, replace(job, stop=StopSection(patience=12)), 1)
     assert outcome.stopped is not None
-    assert outcome.stopped.served < outcome.played == 12
+    assert outcome.stopped.served < outcome.rounds_run == 12
     assert outcome.ended
     assert outcome.convergence is None
 

@@ -94,8 +94,8 @@ class FoldRuns:
         self._asked = [each for each in asked if self._folder_of(*each) not in self._loaded]
         self.runs = [self._run(*each) for each in self._asked]
 
-    def judged(self, played: Iterable[tuple[Run, Result | Exception]], out: Manifest) -> list[Judged]:
-        """Evaluate the left-out hospitals whenever a run in ``played`` has ended.
+    def judged(self, ended: Iterable[tuple[Run, Result | Exception]], out: Manifest) -> list[Judged]:
+        """Evaluate the left-out hospitals whenever a run in ``ended`` has ended.
 
         Returns the results in the order of folds, then seeds, then strategies.
         """
@@ -105,7 +105,7 @@ class FoldRuns:
             out.add(Manifest.read(folder))
             found |= {(each.fold, each.seed, each.strategy): each for each in before}
         with _own_shelf(self._shelf):
-            for (fold, seed, entry), (run, result) in zip(self._asked, played, strict=True):
+            for (fold, seed, entry), (run, result) in zip(self._asked, ended, strict=True):
                 if isinstance(result, Result):
                     out.add(Manifest.read(run.folder))
                     judged = [self._judged(fold, guest, entry, result) for guest in self._guests[entry.label]]
