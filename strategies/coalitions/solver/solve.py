@@ -31,7 +31,7 @@ class Coalitions:
     """A partition of the hospitals, with a lower bound on the cost of any partition."""
 
     labels: Ids
-    """The index of each hospital's coalition, ``[N]``; coalitions are numbered by their smallest members."""
+    """The index of each hospital's coalition, ``[N]``: 0, 1, ... in the order of coalitions' smallest hospital ids."""
     value: float
     """The cost of this partition."""
     bound: float
