@@ -44,9 +44,10 @@ add keys to the section:
 $ raysim plan --nodes 1x2cpu --set model=mlp --set model.hidden=[8] --set strategy=fedprox --set strategy.mu=0.1
 ```
 
-Further keys of `data`, `model`, `selection` and `strategy` belong to the plug-in. For example, `raysim list sources
-synthetic` prints the keys of the source `synthetic`. The `config.yaml` in a run's folder is the complete configuration
-with these keys, and repeats the same run. `null` means "not set"; `NAME` is a hospital's name.
+`data`, `model`, `selection` and `strategy` each name a plug-in. Their keys that the table does not list are settings of
+this plug-in. For example, `raysim list sources synthetic` prints the keys of the source `synthetic`. The `config.yaml`
+in a run's folder is the complete configuration with these keys, and repeats the same run. `null` means "not set";
+`NAME` is a hospital's name.
 
 raysim refuses a key that has no effect but differs from its default. Examples are `training.batch_size` with `strategy:
 newton`, `training.rounds` with boosted trees, and `model` together with `models` in a comparison. In a comparison, a

@@ -74,6 +74,7 @@ def calibrations(hospitals: int, rng: np.random.Generator, draws: int) -> Tally:
     """Hospitals' calibration: equal, or with intercepts of standard deviation .4."""
     tally = Tally()
     for tau in (0.0, 0.4):
+        measure = f"difference claimed, intercepts with standard deviation {tau:g}"
         for _ in range(draws):
             rows = test_rows(hospitals, rng)
             centre = logit(shape(hospitals)[2]) - 0.5
@@ -81,13 +82,14 @@ def calibrations(hospitals: int, rng: np.random.Generator, draws: int) -> Tally:
             for n, intercept in zip(rows, 0.3 + tau * rng.standard_normal(hospitals), strict=True):
                 z = centre + SPREAD * rng.standard_normal(n)
                 groups.append(ungrouped(expit(z), rng.random(n) < expit(z + intercept)))
-            tally.add(f"difference claimed, spread {tau}", calibration_chance(groups, rng, 200) <= 0.05)
+            tally.add(measure, calibration_chance(groups, rng, 200) <= 0.05)
     return tally
 
 
 def off(hospitals: int, tau: float, rng: np.random.Generator, draws: int) -> Tally:
     """Hospitals' calibration by itself: right, or off by intercepts of the standard deviation ``tau``."""
     tally = Tally()
+    intercepts = f"intercepts with standard deviation {tau:g}"
     for _ in range(draws):
         rows = test_rows(hospitals, rng)
         z = logit(shape(hospitals)[2]) - 0.5 + SPREAD * rng.standard_normal(rows.sum())
@@ -96,18 +98,18 @@ def off(hospitals: int, tau: float, rng: np.random.Generator, draws: int) -> Tal
         found = calibration_by_hospital(score_counts(z, (rng.random(len(z)) < risk).astype(np.int64), offsets))
         truth = np.add.reduceat(risk, offsets[:-1]) / found.expected
         tally.add("observed over expected, one hospital", float(np.mean((found.low <= truth) & (truth <= found.high))))
-        tally.add(f"difference claimed at some hospital, spread {tau}", found.bound.at_least > 0)
-        tally.add(f"hospitals off, at least, spread {tau}", found.bound.at_least)
-        tally.add(f"hospitals whose interval excludes 1, spread {tau}", int(((found.low > 1) | (found.high < 1)).sum()))
+        tally.add(f"difference claimed at some hospital, {intercepts}", found.bound.at_least > 0)
+        tally.add(f"hospitals off, at least, {intercepts}", found.bound.at_least)
+        tally.add(f"hospitals whose interval excludes 1, {intercepts}", int(((found.low > 1) | (found.high < 1)).sum()))
     return tally
 
 
 CURVES = {
-    "flat, noise .02: converged": (lambda t: 0.69 + 0 * t, 0.02, "converged"),
-    "decay 5, noise .02: converged": (lambda t: 0.4 + 0.29 * np.exp(-t / 5), 0.02, "converged"),
-    "decay 60, noise .02: falling": (lambda t: 0.4 + 0.29 * np.exp(-t / 60), 0.02, "falling"),
-    "decay 25, noise .01: falling": (lambda t: 0.4 + 0.29 * np.exp(-t / 25), 0.01, "falling"),
-    "decay 60, no noise: falling": (lambda t: 0.4 + 0.29 * np.exp(-t / 60), 0.0, "falling"),
+    "flat, noise .02: called converged": (lambda t: 0.69 + 0 * t, 0.02, "converged"),
+    "decay 5, noise .02: called converged": (lambda t: 0.4 + 0.29 * np.exp(-t / 5), 0.02, "converged"),
+    "decay 60, noise .02: called falling": (lambda t: 0.4 + 0.29 * np.exp(-t / 60), 0.02, "falling"),
+    "decay 25, noise .01: called falling": (lambda t: 0.4 + 0.29 * np.exp(-t / 25), 0.01, "falling"),
+    "decay 60, no noise: called falling": (lambda t: 0.4 + 0.29 * np.exp(-t / 60), 0.0, "falling"),
 }
 """Curves of 61 losses with their noise and the right verdict."""
 

@@ -86,8 +86,8 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
 def documentation(plugin: Any) -> str:
     """Return the documentation of a plug-in, without markup.
 
-    For a strategy or selection it is the docstring of its module, with that of the class before it if the module has
-    several plug-ins. For all other plug-ins it is the docstring of the class.
+    For a strategy or selection it is the docstring of its module. If the module has several plug-ins, the docstring of
+    the class comes first. For all other plug-ins it is the docstring of the class.
     """
     module = sys.modules[plugin.__module__]
     others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]

@@ -67,8 +67,8 @@ class _Loader(bounded.Loader):
             same = isinstance(read, str | int | float) and not isinstance(read, bool) and str(read) == node.value
             if node.style is None and not same:
                 raise InvalidConfiguration(
-                    f"{where}YAML reads {node.value or 'nothing'} as {as_yaml(read)}, and marks are compared as they "
-                    f"are written; quote it: '{node.value}'"
+                    f"{where}YAML reads {node.value or 'nothing'} as {as_yaml(read)}, but marks of missing "
+                    f"values are compared as texts; quote it: '{node.value}'"
                 )
         elif isinstance(node, yaml.MappingNode):
             for pair in node.value:

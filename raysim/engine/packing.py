@@ -32,7 +32,8 @@ KINDS = "biuf"
 
 
 def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
-    """Return ``value`` as JSON. Its arrays are stored in ``arrays`` under names that begin with ``name``.
+    """Return ``value`` as dicts, lists and plain values that JSON can store. Its arrays are stored in ``arrays`` under
+    names that begin with ``name``.
 
     ``typed`` says whether an annotation names the dataclass of ``value``, so that it can be unpacked. Raises a
     ``TypeError`` that names the part that cannot be stored, such as a dataclass inside a list.

@@ -90,7 +90,7 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     z = floating(logits)
     labels = np.asarray(y)
     if z.ndim != 2 or z.shape[1] < 2:
-        raise ValueError(f"logits: shape {z.shape} is not [n, C] with at least 2 classes")
+        raise ValueError(f"logits: shape {z.shape} must be [n, C], with at least 2 classes")
     classes = z.shape[1]
     segments = Segments.of(offsets, z, labels, classes)
     out = np.full((segments.count, len(FIGURES)), np.nan)

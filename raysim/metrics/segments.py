@@ -35,11 +35,13 @@ class Segments:
         """
         cuts = np.asarray(offsets, dtype=np.int64)
         if y.ndim != 1 or scores.shape[:1] != y.shape:
-            raise ValueError(f"y: shape {y.shape} does not fit scores of shape {scores.shape}")
+            raise ValueError(
+                f"y: shape {y.shape} does not fit scores of shape {scores.shape}; give one label for each row of scores"
+            )
         if cuts.ndim != 1 or len(cuts) == 0 or cuts[0] != 0 or cuts[-1] != len(y) or (np.diff(cuts) < 0).any():
-            raise ValueError(f"offsets: not an ascending cut of 0..{len(y)}")
+            raise ValueError(f"offsets: must ascend from 0 to {len(y)}, the number of rows")
         if classes is not None and len(y) and not (y.min() >= 0 and y.max() < classes):
-            raise ValueError(f"y: labels {y.min()}..{y.max()} are not within 0..{classes - 1}")
+            raise ValueError(f"y: labels {y.min()}..{y.max()} must be within 0..{classes - 1}")
         return Segments(cuts, np.diff(cuts))
 
     @property

@@ -21,8 +21,8 @@ TOLERANCE = 1e-5
 """The relative tolerance of the search for a noise multiplier, which never returns less noise than needed."""
 
 LONGER, NEAR = 10.0, 3e-4
-"""The search for a noise multiplier first discretises losses in steps ``LONGER`` times as long as usual. It then uses
-usual steps near the first result, within ``NEAR`` in the multiplier's logarithm or a little more."""
+"""The search for a noise multiplier first discretises losses in steps ``LONGER`` times as long as usual. It then
+searches with usual steps around this result: within ``NEAR`` in the multiplier's logarithm, or wider if needed."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """The steps in which privacy losses are discretised; longer steps never make epsilon smaller.

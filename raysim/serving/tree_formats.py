@@ -71,7 +71,7 @@ def _try(predictor: Predictor, owner: str, levels: Sequence[int], content: bytes
 
 
 def shifted(tree: Tree, shift: Shift | None) -> dict[str, Any]:
-    """Return the trees with their outputs before the link scaled and shifted, as in recalibration."""
+    """Return the trees with recalibrated outputs: each output before the link is scaled and shifted."""
     made = copy.deepcopy(dict(tree))
     if shift is None:
         return made

@@ -70,7 +70,7 @@ def convergence(losses: Sequence[float], constant: float = float("nan")) -> Conv
     """
     curve = np.asarray(losses, dtype=np.float64)
     if not len(curve):
-        raise ValueError("losses: there are none; the loss before training is the first")
+        raise ValueError("losses: the list is empty; give at least the loss before training")
     before, last = float(curve[0]), float(curve[-1])
     if not np.isfinite(curve).all():
         return Convergence("diverged", (), before, last, float("nan"))

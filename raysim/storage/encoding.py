@@ -100,9 +100,9 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
     rounds = validated(list[Round], header["rounds"], "rounds")
     cohorts: list[Ids | None] = unpack(header["cohorts"], arrays)
     if not all(ids is None or ids.dtype.kind == "i" for ids in cohorts):
-        raise Damaged("its cohorts are not ids")
+        raise Damaged("its cohorts are not arrays of hospital ids")
     if held.ndim != 1 or [row.round for row in rounds] != list(range(1, len(rounds) + 1)):
-        raise Damaged("its rounds or hospitals are not in their order")
+        raise Damaged("its rounds do not ascend from 1, or its hospitals are not a list")
     if len(rounds) != header["round"]:
         raise Damaged(f"its round is {header['round']}, and it holds {len(rounds)} rounds")
     ledger = unpack_ledger(header["ledger"], arrays, len(held))
@@ -141,7 +141,7 @@ def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> No
 def _count(value: Any, name: str, most: int = 2**62) -> int:
     """Return ``value``, a whole number from 0 to ``most``. Raises :class:`Damaged`, which names ``name``."""
     if type(value) is not int or not 0 <= value <= most:
-        raise Damaged(f"its {name} is {value!r:.50}")
+        raise Damaged(f"its {name} is {value!r:.50}, which is not a whole number in the allowed range")
     return value
 
 
@@ -205,10 +205,10 @@ def unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hosp
     ledger, rest = Ledger(), arrays["ledger"]
     for round, kind, count, everyone, same, program in rows:
         # Checked before it is allocated.
-        _count(count, "ledger", hospitals_in_all)
+        _count(count, "number of hospitals in a ledger entry", hospitals_in_all)
         if type(round) is not int or type(kind) is not str or type(program) is not str:
             described = f"round {round!r:.50}, kind {kind!r:.50} and program {program!r:.50}"
-            raise Damaged(f"its ledger has an entry of {described}")
+            raise Damaged(f"its ledger has an entry of a wrong type: {described}")
         hospitals = np.arange(count)
         if not everyone:
             hospitals, rest = rest[:count], rest[count:]

@@ -133,8 +133,8 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
 def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
     """Return ``plain`` with one more model, which is recalibrated at each hospital.
 
-    Hospitals that did not take part use the mean recalibration, if they use the same parameter vector as all
-    participants, else none.
+    Hospitals that did not take part use the mean recalibration if all participants use the same parameter vector as
+    they do. Otherwise they are not recalibrated.
     """
     shifts: dict[str, Shift] = {}
 

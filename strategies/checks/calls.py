@@ -98,7 +98,11 @@ def _check_send(field: str, send: Any, terms: int) -> None:
         if not send.bound.l2 > 0:
             raise Invalid(f"{field}.bound.l2: {short_form(send.bound.l2)} is not a length above 0")
         if (send.by == "row") != (send.bound.unit != "hospital") or (send.how == "each" and send.by != "row"):
-            raise Invalid(f"{field}.bound: {send.bound.unit} does not fit a send by {send.by}, {send.how}")
+            raise Invalid(
+                f"{field}.bound: unit '{send.bound.unit}' cannot be combined with by: '{send.by}' and how: "
+                f"'{send.how}'; give by: 'row' with unit 'row' or 'patient', or by: 'hospital' and how: 'summed' with "
+                "unit 'hospital'"
+            )
     most = send.largest if send.bound is None else send.bound.l2
     if send.how == "summed" and most is not None and not 0 < most <= largest(send, terms):
         raise Invalid(
@@ -156,7 +160,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
         array = np.asarray(reply.sent[name])
         if send.undefined:
             if np.isinf(array).any():
-                raise Invalid(f"{name}: it is infinite; use NaN for undefined values")
+                raise Invalid(f"{name}: has an infinite entry; use NaN for undefined values")
             array = array[~np.isnan(array)]
         if send.bound is not None:
             continue
@@ -165,10 +169,10 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
             bound = np.inf if send.how == "each" else largest(send, terms[name])
         if array.size and not (most := float(np.abs(array).max())) < bound:
             if not np.isfinite(array).all():
-                raise Invalid(f"{name}: it is not finite")
+                raise Invalid(f"{name}: has an entry that is not finite; send finite numbers")
             raise Invalid(
-                f"{name}: an entry of {most:g} is not below {bound:g}, the largest value that is declared "
-                "or fits in a sum"
+                f"{name}: an entry has the magnitude {most:g}, but {'largest' if send.largest else 'a sum of 64 bits'} "
+                f"allows only magnitudes below {bound:g}; send smaller numbers"
             )
 
 
@@ -188,7 +192,7 @@ def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> 
     for name, send in sends.items():
         array = _checked_array(name, reply.sent[name], (rows, *send.shape) if send.by == "row" else send.shape)
         if finite and not np.isfinite(array).all():
-            raise Invalid(f"{name}: it is not finite")
+            raise Invalid(f"{name}: has an entry that is not finite; send finite numbers")
     return sends
 
 
@@ -199,7 +203,7 @@ def check_stored(memory: Mapping[str, Any], program: Program, rows: int, *, fini
     for name, value in memory.items():
         array = _checked_array(name, value, _of_rows(program.keeps[name].shape, rows))
         if finite and array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise Invalid(f"{name}: a stored value is not finite")
+            raise Invalid(f"{name}: a stored value is not finite; store finite numbers")
 
 
 def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str, int]) -> None:
@@ -214,7 +218,9 @@ def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str
         array = _checked_array(name, added.sums[name], send.shape)
         most = (largest(send, terms[name]) if send.largest is None else send.largest) * max(added.hospitals, 1)
         if array.size and not float(np.abs(array).max()) < most:
-            raise Invalid(f"{name}: the sum of {added.hospitals} hospitals is not below {most:g}")
+            raise Invalid(
+                f"{name}: has a sum that is too large for {added.hospitals} hospitals; return sums below {most:g}"
+            )
 
 
 def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:

@@ -124,8 +124,8 @@ class FairFed(Strategy):
             )
         if self.positive >= training.classes:
             raise ValueError(
-                f"strategy.positive: {self.positive} is not below the {training.classes} classes; give the number of "
-                "a class, from 0"
+                f"strategy.positive: {self.positive} must be below {training.classes}, the number of classes; give the "
+                "number of a class, from 0"
             )
         try:
             check_patients(training.patients(), self.attribute, self.privileged)

@@ -43,8 +43,8 @@ def clustered_columns(view: FederationView, features: Features) -> Ids:
     columns = np.flatnonzero(statistics_of(view, MoreThanTwoValues((view.columns,)), view.trainable).any(axis=0))
     if not len(columns):
         raise Unfit(
-            f"features: {features}, but no feature takes more than two values at any hospital; use values, or a "
-            "strategy that does not cluster patients"
+            f"features: {features}, but no feature takes more than two values at any hospital; set features: "
+            "values, or choose a strategy that does not cluster patients"
         )
     return columns
 

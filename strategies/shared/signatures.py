@@ -66,7 +66,7 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """The number of sums per feature, 0 to 3: the number of values, their sum, and the sum of their squares."""
+        """How many sums a hospital sends per feature, 0 to 3: count of values, their sum, and their sum of squares."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 

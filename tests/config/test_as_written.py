@@ -24,7 +24,7 @@ from raysim.core.errors import ConfigError
     ],
 )
 def test_what_yaml_changes_is_refused(written: str, read: str) -> None:
-    said = f"YAML reads {written} as {read}, and marks are compared as they are written; quote it: '{written}'"
+    said = f"YAML reads {written} as {read}, but marks of missing values are compared as texts; quote it: '{written}'"
     for value in (f"[{written}]", f"{{lactate: ['?', {written}]}}", f"\n    - -999\n    - {written}", written):
         with pytest.raises(loading.InvalidConfiguration) as caught:
             loading.load(f"data:\n  path: x.csv\n  na_values: {value}\n")

@@ -181,6 +181,7 @@ def test_a_later_end_changes_the_label_alone(tmp_path: Path) -> None:
 
 def test_a_stay_that_ended_before_the_prediction_time_would_tell_its_length() -> None:
     with pytest.raises(
-        ValidationError, match=r"minimum_hours: 12 is below hours \(24\): for task los_days, the label of a stay"
+        ValidationError,
+        match=r"minimum_hours: 12 is below hours \(24\); a stay .* known label \(task los_days\); give at least 24",
     ):
         Eicu.model_validate({"path": "x", "task": "los_days", "minimum_hours": 12})

@@ -214,7 +214,10 @@ def test_a_clip_that_moves_does_not_go_with_choices(federation):
     [
         ({"delta": np.zeros(3), "steepness": 1.0}, "delta: has shape [3] but [4] is declared"),
         ({"delta": np.zeros(4)}, "steepness: declared but not sent"),
-        ({"delta": np.zeros(4), "steepness": np.nan}, "steepness: it is not finite"),
+        (
+            {"delta": np.zeros(4), "steepness": np.nan},
+            "steepness: has an entry that is not finite; send finite numbers",
+        ),
         ({"delta": np.zeros(4), "steepness": 1.0, "loss": 1.0}, "loss: not declared; sends declares delta, steepness"),
     ],
 )

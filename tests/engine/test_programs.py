@@ -158,8 +158,8 @@ LINES = {
     "undeclared": "secret: not declared; sends declares total, rows",
     "missing": "total: declared but not sent",
     "shape": r"total: has shape \[3\] but \[2\] is declared",
-    "nan": "total: it is not finite",
-    "large": "total: an entry of 1000 is not below 1000, the largest value that is declared or fits in a sum",
+    "nan": "total: has an entry that is not finite; send finite numbers",
+    "large": "total: an entry has the magnitude 1000, but largest allows only magnitudes below 1000; send .*",
     "memory": "other: not declared; keeps declares state",
     "memory shape": r"state: has shape \[3\] but \[2\] is declared",
     "group": "group: 1 is not the number of a sum; sums are numbered 0 to 0",
@@ -170,7 +170,7 @@ LINES = {
     "unnamed": "sent: is of type list; give a mapping whose keys are texts",
     "unnamed memory": "memory: is of type list; give a mapping whose keys are texts",
     "complex": "total: holds complex128; give numbers",
-    "each large": "total: an entry of 1 is not below 1, the largest value that is declared or fits in a sum",
+    "each large": "total: an entry has the magnitude 1, but largest allows only magnitudes below 1; send .*",
 }
 
 

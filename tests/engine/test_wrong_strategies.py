@@ -207,10 +207,10 @@ class Sends(Statistic):
             "program 'sends': only calls within a round can store values; remove keeps",
         ),
         (Sends(Send((2,), how="each"), np.ones(3)), "hospital 'h0': sends: has shape [3] but [2] is declared"),
-        (Sends(Send(how="each"), np.nan), "hospital 'h0': sends: it is not finite"),
+        (Sends(Send(how="each"), np.nan), "hospital 'h0': sends: has an entry that is not finite; send finite numbers"),
         (
             Sends(Send(how="each", undefined=True), np.inf),
-            "hospital 'h0': sends: it is infinite; use NaN for undefined values",
+            "hospital 'h0': sends: has an infinite entry; use NaN for undefined values",
         ),
         (
             Sends(Send(undefined=True), 1.0),
@@ -219,7 +219,8 @@ class Sends(Statistic):
         ),
         (
             Sends(Send(how="each", bound=Bound("row", 1.0)), 1.0),
-            "program 'sends': sends.bound: row does not fit a send by hospital, each",
+            "program 'sends': sends.bound: unit 'row' cannot be combined with by: 'hospital' and how: 'each'; give by: "
+            "'row' with unit 'row' or 'patient', or by: 'hospital' and how: 'summed' with unit 'hospital'",
         ),
     ],
 )

@@ -239,7 +239,7 @@ def test_other_dtypes_are_widened() -> None:
 def test_bad_shapes_and_labels_are_refused(z: list[float], y: list[int], offsets: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         binary_figures(np.array(z), np.array(y), offsets)
-    with pytest.raises(ValueError, match="not \\[n, C\\]"):
+    with pytest.raises(ValueError, match="must be \\[n, C\\]"):
         multiclass_figures(np.zeros((2, 1)), [0, 0], [0, 2])
 
 

@@ -60,7 +60,7 @@ def test_a_probability_of_exactly_the_threshold_is_called():
 
 
 def test_labels_are_0_or_1():
-    with pytest.raises(ValueError, match=r"labels 0\.\.2 are not within 0\.\.1"):
+    with pytest.raises(ValueError, match=r"labels 0\.\.2 must be within 0\.\.1"):
         score_counts(np.zeros(2), np.array([0, 2]), np.array([0, 2]))
 
 

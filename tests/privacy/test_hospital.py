@@ -308,7 +308,7 @@ REFUSED = [
     ({"strategy": Cfl()}, {}, r"strategy.name: .*privacy.unit: hospital"),
     ({"strategy": FedAvg()}, {}, r"strategy.weights: 'samples'.*privacy.unit: hospital"),
     ({"selection": Uniform()}, {}, r"selection.name: 'Uniform'.*privacy.unit: hospital"),
-    ({}, {"delta": 0.2}, r"privacy.delta: 0.2 is not below 1 / 5"),
+    ({}, {"delta": 0.2}, r"privacy.delta: 0.2 must be below 1 / 5 .*; lower it"),
     (
         {},
         {"delta": 9e-15},

@@ -262,7 +262,7 @@ REFUSED = [
     ({"selection": Poisson()}, {}, r"selection.name: 'Poisson'.*privacy.mode: pooled"),
     ({"optimizer": "adam"}, {}, r"training.optimizer: adam.*privacy.mode: pooled"),
     ({"system": SystemSection()}, {}, r"system: .*privacy.mode: pooled"),
-    ({}, {"delta": 0.1}, r"privacy.delta: 0.1 is not below 1 / 39"),
+    ({}, {"delta": 0.1}, r"privacy.delta: 0.1 must be below 1 / 39 .*; lower it"),
     ({}, {"epsilon": 2.0, "noise_multiplier": 1.0}, r"privacy.noise_multiplier: 1 .*privacy.epsilon is 2"),
 ]
 

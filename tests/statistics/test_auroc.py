@@ -187,7 +187,7 @@ def test_undefined():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="neither"):
+    with pytest.raises(ValueError, match="for K models"):
         placements(np.zeros((1, 1, 3)), [0, 1, 0], [0, 3])
     with pytest.raises(ValueError, match="one model"):
         pair_sums(np.zeros((2, 3)), [0, 1, 0], [0, 3])

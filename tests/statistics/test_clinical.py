@@ -182,7 +182,7 @@ def test_rows_at_a_threshold_are_acted_on():
 
 def test_every_threshold_lies_between_0_and_1():
     for wrong in (0.0, 1.0):
-        with pytest.raises(ValueError, match="is not between 0 and 1"):
+        with pytest.raises(ValueError, match="must be above 0 and below 1"):
             net_benefits(1, 0, 1, 2, np.array([0.5, wrong]))
 
 

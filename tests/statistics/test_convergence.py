@@ -133,5 +133,5 @@ def test_verdicts_are_those_of_the_rule_as_it_is_stated() -> None:
 
 
 def test_no_losses() -> None:
-    with pytest.raises(ValueError, match="there are none"):
+    with pytest.raises(ValueError, match="the list is empty"):
         convergence([])

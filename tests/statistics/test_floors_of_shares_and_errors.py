@@ -47,7 +47,7 @@ def test_truly_different_hospitals_have_log_normal_levels_and_rows_that_vary_as_
 
 
 def test_there_is_one_error_for_each_row():
-    with pytest.raises(ValueError, match="pooled: 3 errors are not one for each of 4 rows"):
+    with pytest.raises(ValueError, match="pooled: 3 errors were given for 4 rows"):
         next(errors([1, 3], [1.0, 2, 3], 1.0, [0], 5, np.random.default_rng(0)))
 
 

@@ -180,7 +180,7 @@ def test_equivalence_is_another_claim():
 
 
 def test_shapes_that_do_not_fit():
-    with pytest.raises(ValueError, match="not one"):
+    with pytest.raises(ValueError, match="must all be the same"):
         paired(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((2, 4)))
 
 

@@ -98,7 +98,7 @@ def test_what_is_undefined() -> None:
     assert np.isfinite(sums[0]).all(), "one event: its own influence is 0, that of the others is told"
     assert (sums[1] == 0).all(), "a perfect AUROC does not vary"
     assert np.isnan(sums[2]).all(), "one class"
-    with pytest.raises(ValueError, match="9 for 10 rows"):
+    with pytest.raises(ValueError, match="9 numbers were given for 10 rows"):
         sent(scores, y, [0, 4, 8, 10], [0, 1, 2], np.arange(9))
 
 

@@ -77,11 +77,14 @@ def changed(content: bytes, change: Any, **tensors: Any) -> bytes:
         (lambda h: h.update(round=0), "its round is 0, and it holds 1 rounds"),
         (lambda h: h.update(seconds=[]), "float"),
         (lambda h: h.update(setup_down=1e300), "its setup_down is 1e"),
-        (lambda h: h["ledger"][0].__setitem__(2, 10**15), "its ledger is 1000000000000000"),
+        (
+            lambda h: h["ledger"][0].__setitem__(2, 10**15),
+            "its number of hospitals in a ledger entry is 1000000000000000",
+        ),
         (lambda h: h["ledger"][0].__setitem__(1, 7), "kind 7"),
         (lambda h: h["ledger"][0].__setitem__(5, None), "program None"),
         (lambda h: h["rounds"][0].update(metrics=7), "rounds.0.metrics"),
-        (lambda h: h.update(models_held=[[1], [2]]), "not in their order"),
+        (lambda h: h.update(models_held=[[1], [2]]), "not a list"),
         (lambda h: h.update(losses=[]), "argument after"),
         (lambda h: h.pop("clock"), "clock"),
         (

@@ -97,7 +97,10 @@ def bomb(header: Header, arrays: Tensors) -> None:
         (lambda header, arrays: header.update(kept={"array": "residual of 7"}), "damaged"),
         (lambda header, arrays: header.update(kept={"list": [1]}), "cannot be resumed"),
         (other_id("0"), "cannot be resumed"),
-        (lambda header, arrays: header.update(models_held=[0] * 5), "damaged (its ledger is 6)"),
+        (
+            lambda header, arrays: header.update(models_held=[0] * 5),
+            "damaged (its number of hospitals in a ledger entry is 6, ",
+        ),
     ],
 )
 def test_what_hospitals_owe_under_compression(name: str, change: Change, words: str, run):

@@ -68,7 +68,7 @@ def coalition_sets(
     classification. Raises ``ValueError`` if there are more groups than hospitals.
     """
     if not 1 <= groups <= hospitals:
-        raise ValueError(f"groups: {groups} is not between 1 and the number of hospitals, {hospitals}")
+        raise ValueError(f"groups: {groups} must be between 1 and {hospitals}, the number of hospitals")
     low, high = SIZES[task]
     sizes = rng.integers(low, high + 1, hospitals)
     weights = rng.standard_normal((groups, features))
@@ -136,7 +136,10 @@ class Coalitions(BaseModel):
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
         if column not in (None, PART):
-            raise DataError(f"data.split.column: '{column}' does not exist; use '{PART}', which has the sampled sets")
+            raise DataError(
+                f"data.split.column: '{column}' does not exist; use '{PART}', the column of the "
+                "sampled training and test sets"
+            )
         return self
 
     def read(self) -> Records:

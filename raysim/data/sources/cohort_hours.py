@@ -112,9 +112,8 @@ class _Times:
         last, step = hours.max(initial=0), int(np.gcd.reduce(hours.astype(np.int64)))
         if assumed and hours.any() and (last > _LAST or step not in _STEPS):
             raise DataError(
-                f"data.path: {self.file} would have a row every {counted(step, 'hour')} up to hour {last:,.0f}; set "
-                "the unit of column time (data.time_unit: hours, minutes or seconds), and export the cohort by the "
-                "hour"
+                f"data.path: {self.file} would have a row every {counted(step, 'hour')} up to hour {last:,.0f}, "
+                "which is implausible; set data.time_unit to the unit of column time (hours, minutes or seconds)"
             )
         before = int(self.rows[self.known < 0].sum())
         notes = [f"{self.file.name}: a row only every {step} hours"] if step > 1 and len(hours) > 2 else []

@@ -93,7 +93,7 @@ class Synthetic(BaseModel):
     def _consistent(self) -> Synthetic:
         low, high = self.prevalence
         if not 0 < low <= high < 1:
-            raise ValueError(f"prevalence: [{low}, {high}] is not a range inside (0, 1), smaller first")
+            raise ValueError(f"prevalence: [{low}, {high}] must be two numbers above 0 and below 1, the smaller first")
         self._refuse_idle(self.rows_per_hospital is not None, "rows_per_hospital", "rows", "smallest", "size_sigma")
         self._refuse_idle(self.task == "regression", "task: regression", "label_noise")
         self._refuse_idle(self.task == "classification", "task: classification", "noise")

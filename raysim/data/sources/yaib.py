@@ -205,7 +205,9 @@ class Yaib(BaseModel):
         chosen, measured = [], [field.name for field in schema if field.name not in _FILES["dyn"]]
         for k, field in enumerate(schema.field(name) for name in measured):
             if not is_number(field.type):
-                raise DataError(f"data.path: {self._file('dyn')} column {field.name} holds {field.type}, not numbers")
+                raise DataError(
+                    f"data.path: {self._file('dyn')} column {field.name} holds {field.type}, not numbers; convert it"
+                )
             # Sums of decimals do not depend on the order of rows. If an hour has two rows, the larger value is the
             # last.
             exact = f"TRY_CAST(v{k} AS DECIMAL(38, 9))"

@@ -113,7 +113,7 @@ class OwnAttack(Tampering):
         if self._kind == "label_flip":
             return rows.label_flip(X, y, self.classes, section.rows, rng)
         if self.feature is None:
-            raise ValueError("the attack needs a feature, and none is set")
+            raise ValueError("the attack needs a feature, but none is set; set adversary.feature")
         if self._kind == "backdoor":
             return rows.backdoor(X, y, self.feature, section.value, section.label, section.rows, rng)
         if section.stuck:

@@ -54,7 +54,10 @@ class Tally:
             )
         heaviest, coefficient = float(memory["heaviest"]), float(memory["kappa"])
         if not (0 <= heaviest <= 1 + 1e-9 and 0 <= coefficient < np.inf):
-            raise ValueError(f"its largest weight is {heaviest:g}, and its coefficient of robustness {coefficient:g}")
+            raise ValueError(
+                f"its largest weight is {heaviest:g}, and its coefficient of robustness {coefficient:g}; "
+                "the weight must be in 0 to 1, and the coefficient at least 0"
+            )
         resumed = Tally(**counts, admitted=admitted, largest=largest, heaviest=heaviest, kappa=coefficient)
         vars(self).update(vars(resumed))
 

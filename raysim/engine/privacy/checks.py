@@ -47,8 +47,8 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
         )
     if section.delta >= 1 / max(terms.units, 1):
         raise ConfigError(
-            f"privacy.delta: {section.delta:g} is not below 1 / {terms.units}, the number of units; at that delta "
-            f"the rows of one whole {section.unit} could be published"
+            f"privacy.delta: {section.delta:g} must be below 1 / {terms.units} (1 / the number of units), because this "
+            f"delta allows all rows of one {section.unit} to be published; lower it"
         )
     if section.against == "server" and section.effective_mode == "central":
         raise ConfigError(
@@ -239,8 +239,8 @@ def _check_strategy(job: Job) -> None:
     if section.unit == "hospital" and isinstance(strategy, Weighted) and strategy.weights != "uniform":
         raise ConfigError(
             f"strategy.weights: '{strategy.weights}' makes a hospital's weight depend on other hospitals, which "
-            f"privacy.unit: {section.unit} does not allow; set strategy.weights to uniform, and "
-            "privacy.weights: capped for weights by rows"
+            f"privacy.unit: {section.unit} does not allow; set strategy.weights: uniform (for weights by "
+            "rows, also set privacy.weights: capped)"
         )
 
 

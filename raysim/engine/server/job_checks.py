@@ -32,9 +32,8 @@ def check_together(job: Job) -> None:
         attack = "" if job.adversary is None else f"adversary.attack: '{job.adversary.attack}'"
         one = attack if rule is None else f"aggregation.name: '{rule.name}'"
         raise ConfigError(
-            f"{one} needs single updates, but privacy.unit: '{job.privacy.unit}' guarantees only sums; "
-            "leave one of the "
-            "two out"
+            f"{one} needs single updates, but the guarantee of privacy.unit: '{job.privacy.unit}' covers only sums of "
+            "updates; leave one of the two out"
         )
     if job.secure is None:
         return
@@ -51,14 +50,13 @@ def check_together(job: Job) -> None:
     if job.compression is not None and not job.compression.linear:
         raise ConfigError(
             f"secure.mode: '{job.secure.mode}' adds messages of hospitals, and compression.name: "
-            f"'{job.compression.name}' makes messages that cannot be added; use grid, or random_k with common "
-            "indices, without feedback: ef21"
+            f"'{job.compression.name}' makes messages that cannot be added; set compression.name to grid, or to "
+            "random_k with indices: common, and do not set feedback: ef21"
         )
     if job.strategy.asynchrony() is not None:
         raise ConfigError(
             f"secure.mode: '{job.secure.mode}' needs rounds, which strategy '{job.name}' does not have; choose "
-            "another or "
-            "leave secure out"
+            "another strategy or leave secure out"
         )
     if job.secure.mode == "execute":
         from raysim.secure.masks import check_installed
@@ -175,9 +173,8 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
         )
     if job.secure is not None and isinstance(count := job.secure.neighbours, int) and count >= max(trained, 3):
         raise ConfigError(
-            f"secure.neighbours: {count} is more neighbours than any of the {trained} hospitals with training rows "
-            "can have; lower "
-            "it, or write all"
+            f"secure.neighbours: {count} is more than the number of other hospitals with training rows "
+            f"({trained - 1}); lower it, or write all"
         )
     check_attacks(job.adversary, job.aggregation, federation, job.work.seed)
     _check_classes(job.evaluation, classes)

@@ -32,7 +32,7 @@ from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 
 FEWEST_SMALL = 5
-"""A difference at small hospitals is reported only if at least this many qualify."""
+"""A difference at small hospitals is reported only if the metric is defined at this many of them."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
 - ``frame``: axes with their ticks and titles.
 - ``chart``: marks in a frame.
 - ``figure``: charts with their legend and caption.
-- ``markup``: escaped elements, and the data of a page.
+- ``markup``: elements with escaped text, and the JSON block with a page's data.
 """
 
 from raysim.report.svg.chart import ENDS, Chart

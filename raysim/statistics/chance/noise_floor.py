@@ -202,7 +202,7 @@ def _against(
     federations with the true standard deviations ``taus`` between hospitals.
     """
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
-        raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")
+        raise ValueError(f"taus: {tuple(taus)} must begin with 0 and ascend")
     if len(values) < FEWEST:
         nan, larger = float("nan"), dispersion.larger
         return NoiseFloor(figure, common, len(values), nan, nan, Estimate(nan, nan, nan), False, nan, {}, larger)

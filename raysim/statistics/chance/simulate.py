@@ -191,7 +191,7 @@ def errors(
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)
     if n.sum() != len(every):
-        raise ValueError(f"pooled: {len(every)} errors are not one for each of {n.sum()} rows")
+        raise ValueError(f"pooled: {len(every)} errors were given for {n.sum()} rows; give one for each row")
     spreads = np.asarray(taus, dtype=np.float64)[:, None, None]
     common = float(every.mean())
     relative = every / common

@@ -277,7 +277,7 @@ def fit(of: Rows, method: Method, prior: Prior | None = None) -> Shifts:
     """
     if method == "eb":
         if prior is None:
-            raise ValueError("prior: missing, and method eb needs one; estimate it")
+            raise ValueError("prior: None, but method 'eb' needs a prior; give estimated_prior(of)")
         return _checked(of, *mode(of, prior, 0.0), _no_reason(of))
     rows, events = of.counts
     reason = _no_reason(of)

@@ -34,7 +34,7 @@ def net_benefits(
     """
     t = np.asarray(probability, dtype=np.float64)
     if not ((t > 0) & (t < 1)).all():
-        raise ValueError(f"probability: {t} is not between 0 and 1")
+        raise ValueError(f"probability: {t} must be above 0 and below 1")
     n = np.where(np.asarray(rows) > 0, rows, np.nan)
     odds, hit, alarm, prevalence = t / (1 - t), true_positive / n, false_positive / n, events / n
     value = hit - odds * alarm

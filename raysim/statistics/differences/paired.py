@@ -173,7 +173,7 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     if not a.shape == b.shape == r.shape:
-        raise ValueError(f"first, second, rows: shapes {a.shape}, {b.shape}, {r.shape} are not one [S, H]")
+        raise ValueError(f"first, second, rows: shapes {a.shape}, {b.shape}, {r.shape} must all be the same [S, H]")
     d = a - b
     defined = np.isfinite(d) & (r > 0)
     d, r = np.where(defined, d, 0.0), np.where(defined, r, 0.0)

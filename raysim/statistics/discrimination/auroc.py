@@ -174,7 +174,7 @@ def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
     """
     z, event, segments = _checked(scores, y, offsets)
     if len(z) != 1:
-        raise ValueError(f"scores: shape {z.shape} is not [n], for one model")
+        raise ValueError(f"scores: shape {z.shape} must be [n], the scores of one model")
     ids = segments.ids()
     events = segments.counts(event)
     doubled, ties = _won(z[0], event, segments, ids)
@@ -237,7 +237,7 @@ def _checked(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> tuple[NDArr
     z = z[None] if z.ndim == 1 else z
     labels = np.asarray(y)
     if z.ndim != 2:
-        raise ValueError(f"scores: shape {z.shape} is neither [n] nor [K, n]")
+        raise ValueError(f"scores: shape {z.shape} must be [n], or [K, n] for K models")
     segments = Segments.of(offsets, z.T, labels, classes=2)
     return z, labels.astype(bool), segments
 

@@ -41,7 +41,7 @@ def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> N
     """
     ids, who = np.asarray(hospitals, dtype=np.int64), np.asarray(patients, dtype=np.int64)
     if who.shape != placed.event.shape:
-        raise ValueError(f"patients: {len(who)} for {len(placed.event)} rows")
+        raise ValueError(f"patients: {len(who)} numbers were given for {len(placed.event)} rows; give one for each row")
     lengths = np.diff(placed.offsets)
     home = np.repeat(np.arange(len(ids)), lengths)
     of_class = np.where(placed.event, placed.events[home], placed.non_events[home])

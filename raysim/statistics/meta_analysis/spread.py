@@ -85,7 +85,7 @@ def _root(y: Floats, v: Floats, target: float) -> float:
 def _checked(y: ArrayLike, v: ArrayLike) -> tuple[Floats, Floats]:
     values, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
     if values.ndim != 1 or values.shape != variances.shape or not len(values):
-        raise ValueError(f"y, v: shapes {values.shape} and {variances.shape} differ or are not [k] with k >= 1")
+        raise ValueError(f"y, v: shapes {values.shape} and {variances.shape} must both be [k], with k at least 1")
     if not np.isfinite(values).all() or not (np.isfinite(variances) & (variances > 0)).all():
-        raise ValueError("y, v: not all finite, or a variance that is not positive; leave such hospitals out")
+        raise ValueError("y, v: all values must be finite and all variances positive; leave other hospitals out")
     return values, variances

@@ -66,8 +66,8 @@ class RadiusRule:
             for value in values:
                 if classes and value > 0 and not value < self.kappa / 2:
                     raise ValueError(
-                        f"{field}: {value} is not below kappa / 2 = {self.kappa / 2}, where robust training learns "
-                        "nothing; lower it or raise kappa"
+                        f"{field}: {value} must be below kappa / 2 = {self.kappa / 2}, because with a larger radius "
+                        "the model of zeros is optimal; lower it or raise kappa"
                     )
 
     def _given(self) -> dict[str, tuple[float, ...]]:

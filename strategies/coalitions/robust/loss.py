@@ -97,8 +97,6 @@ def signs(y: NDArray[Any]) -> Floats:
 def check_radius(radius: float) -> None:
     """Raise ``ValueError`` unless ``0 <= radius < inf``."""
     at_least("radius", radius, 0.0)
-    if np.isinf(radius):
-        raise ValueError(f"radius: {radius} is not finite")
 
 
 def check_kappa(kappa: float) -> None:
@@ -111,7 +109,10 @@ def _predicted(X: NDArray[Any], models: Floats) -> tuple[Floats, Floats]:
     """Return ``x.θ`` of every row and model, ``[n, M]``, and the models' norms without their intercepts, ``[M]``."""
     features = X.shape[1]
     if models.shape[1] not in (features, features + 1):
-        raise ValueError(f"models: {models.shape[1]} scalars do not fit {features} features, with or without intercept")
+        raise ValueError(
+            f"models: {models.shape[1]} parameters do not fit {features} features; give {features}, "
+            "or one more for an intercept"
+        )
     weights = models[:, :features]
     # The sum is empty without an intercept.
     predicted = np.asarray(X, np.float64) @ weights.T + models[:, features:].sum(axis=1)

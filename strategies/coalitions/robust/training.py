@@ -126,7 +126,8 @@ def train_logistic(
     check_kappa(kappa)
     if radius > 0 and not radius < kappa / 2:
         raise ValueError(
-            f"radius: {radius} is not below kappa / 2 = {kappa / 2}, where the loss of every model is at least log 2"
+            f"radius: {radius} must be below kappa / 2 = {kappa / 2}, because with a larger radius the model of zeros "
+            "is optimal; lower it or raise kappa"
         )
     Z, y = _design(X, y, intercept)
     if radius == 0:
@@ -308,7 +309,7 @@ def _newton(objective: Objective, point: Floats) -> Floats:
 
 def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, Floats]:
     if not len(y):
-        raise ValueError("X: a hospital without rows cannot train")
+        raise ValueError("X: has no rows; give at least one")
     Z = np.asarray(X, np.float64)
     return (np.column_stack([Z, np.ones(len(Z))]) if intercept else Z), np.asarray(y, np.float64)
 

@@ -31,7 +31,7 @@ class Coalitions:
     """A partition of the hospitals, with a lower bound on the cost of any partition."""
 
     labels: Ids
-    """The index of each hospital's coalition, ``[N]``; coalitions are numbered by their smallest members."""
+    """The index of each hospital's coalition, ``[N]``: 0, 1, ... in the order of coalitions' smallest hospital ids."""
     value: float
     """The cost of this partition."""
     bound: float
@@ -94,7 +94,7 @@ def coalition_models(models: Floats, labels: Ids) -> Floats:
 
 def _check(losses: Floats, coalitions: int, seconds: float) -> None:
     if losses.ndim != 2 or losses.shape[0] != losses.shape[1]:
-        raise ValueError(f"losses: shape {losses.shape} is not square")
+        raise ValueError(f"losses: shape {losses.shape} must be square; give one row and one column for each hospital")
     if not np.isfinite(losses).all():
         raise ValueError("losses: not all are finite; leave out hospitals without rows, and models that diverged")
     at_least("coalitions", coalitions, 1)

@@ -148,7 +148,7 @@ def test_what_is_known_of_hospitals_and_patients() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"prevalence": (0.2, 0.1)}, "prevalence: .0.2, 0.1. is not a range"),
+        ({"prevalence": (0.2, 0.1)}, "prevalence: .0.2, 0.1. must be two numbers"),
         ({"rows": 5, "hospitals": 6}, "rows: 5 is fewer than the 6 hospitals"),
         ({"hospitals": 0}, "greater than or equal to 1"),
         ({"hospital": 3}, "Extra inputs"),

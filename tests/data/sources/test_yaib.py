@@ -150,7 +150,9 @@ def test_the_unit_of_numbers_is_assumed_aloud_or_named(tmp_path: Path, eicu: Pat
     ):
         read(path, eicu, time_unit="seconds")
     minutes = cohort(tmp_path / "m", per_stay(), unit=1, dyn=grid.assign(time=np.arange(8) * 1435))
-    with pytest.raises(DataError, match=r"a row every 1,435 hours up to hour 10,045; set the unit .*data.time_unit"):
+    with pytest.raises(
+        DataError, match=r"a row every 1,435 hours up to hour 10,045, which is implausible; set data.time_unit"
+    ):
         read(minutes, eicu)
     typed = cohort(tmp_path / "t", per_stay(), unit=pd.Timedelta(hours=1))
     with pytest.raises(DataError, match=r"^data.time_unit: hours, but column time holds durations"):

@@ -330,7 +330,7 @@ def test_the_sets_are_as_described():
     assert noise.std() == pytest.approx(5.0, rel=0.03)
     again = coalition_sets(np.random.default_rng(12), "regression", hospitals=200, tests=0)
     assert (again.train[7][0] == sets.train[7][0]).all()
-    with pytest.raises(ValueError, match="groups: 4 is not between 1 and the number of hospitals, 3"):
+    with pytest.raises(ValueError, match="groups: 4 must be between 1 and 3, the number of hospitals"):
         coalition_sets(rng(), "regression", hospitals=3, groups=4)
 
 
@@ -377,7 +377,7 @@ def test_labels_depend_on_the_stream_alone():
     [
         (GOLDEN, 5, "coalitions: 5 is more than the 4 hospitals; lower it"),
         (GOLDEN, 0, "coalitions: 0 is not at least 1"),
-        (GOLDEN[:2], 1, r"losses: shape \(2, 4\) is not square"),
+        (GOLDEN[:2], 1, r"losses: shape \(2, 4\) must be square"),
         (np.where(GOLDEN > 8, np.nan, GOLDEN), 2, "losses: not all are finite"),
     ],
 )

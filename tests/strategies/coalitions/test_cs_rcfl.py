@@ -284,8 +284,8 @@ def test_settings_out_of_range(settings, said):
     [
         (CsRcfl(clusters=4), None, "strategy.clusters: 4 is more than the 3 hospitals with training rows; lower it"),
         (CsRcfl(), ModelSpec("mlp", None, {}, "default"), "model: strategy cs_rcfl is for linear models"),
-        (CsRcfl(robust=True), None, "strategy.radius: 0.5 is not below kappa / 2 = 0.5"),
-        (CsRcfl(radii=(0.1, 0.6)), None, "strategy.radii: 0.6 is not below kappa / 2 = 0.5"),
+        (CsRcfl(robust=True), None, "strategy.radius: 0.5 must be below kappa / 2 = 0.5"),
+        (CsRcfl(radii=(0.1, 0.6)), None, "strategy.radii: 0.6 must be below kappa / 2 = 0.5"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_starts(federate: MakeFederation, strategy, model, said):

@@ -167,5 +167,5 @@ def test_radius_and_kappa_out_of_range_are_refused(radius, kappa, message):
 
 
 def test_models_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match="models: 5 scalars do not fit 2 features"):
+    with pytest.raises(ValueError, match="models: 5 parameters do not fit 2 features"):
         l1_losses(X, REAL, np.zeros((1, 5)), 0.1)

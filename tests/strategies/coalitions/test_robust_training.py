@@ -237,13 +237,13 @@ def test_one_class(label):
 
 def test_what_cannot_be_trained_is_refused():
     X, real, y = rows()
-    with pytest.raises(ValueError, match=r"radius: 0.5 is not below kappa / 2 = 0.5"):
+    with pytest.raises(ValueError, match=r"radius: 0.5 must be below kappa / 2 = 0.5"):
         train_logistic(X, y, 0.5, 1.0)
     with pytest.raises(ValueError, match=r"radius: -1 is not at least 0"):
         train_l1(X, real, -1)
     with pytest.raises(ValueError, match="kappa: -1 is not greater than 0"):
         train_logistic(X, y, 0.1, -1)
-    with pytest.raises(ValueError, match="without rows"):
+    with pytest.raises(ValueError, match="X: has no rows; give at least one"):
         train_l1(X[:0], real[:0], 0.1)
 
 

@@ -182,7 +182,7 @@ def test_a_radius_is_of_use_below_half_of_kappa():
         if usable:
             rule.check_trainable(2, True)
         else:
-            with pytest.raises(ValueError, match=r"radius: 0.5 is not below kappa / 2 = 0.5"):
+            with pytest.raises(ValueError, match=r"radius: 0.5 must be below kappa / 2 = 0.5"):
                 rule.check_trainable(2, True)
 
 

@@ -204,7 +204,7 @@ def test_it_narrows_the_gap_that_one_large_hospital_makes(federate):
         (FairFed(privileged="Man"), r"strategy\.privileged: .*'Man'; there are Female, Male$"),
         (FairFed(attribute="age", privileged=(0, 9)), r"strategy\.privileged: .*there are ages 1\d"),
         (FairFed(attribute="age", privileged=(0, 200)), r"strategy\.privileged: .*every patient"),
-        (FairFed(positive=2), r"strategy\.positive: 2 is not below the 2 classes"),
+        (FairFed(positive=2), r"strategy\.positive: 2 must be below 2, the number of classes"),
     ],
 )
 def test_data_that_do_not_fit_are_refused_before_anything_starts(how, message, federation):

@@ -226,7 +226,7 @@ def test_without_a_continuous_feature_there_is_a_remedy(method, federate, tmp_pa
     drawn = federate([20, 15, 18], [5, 5, 5])
     (tmp_path / "binary").mkdir()
     federation = store(tmp_path / "binary", drawn.X > 0, drawn.y, drawn.bounds)
-    with pytest.raises(ConfigError, match=r"^strategy\.features: continuous, but no feature .* use values"):
+    with pytest.raises(ConfigError, match=r"^strategy\.features: continuous, but no feature .* set features: values"):
         play(federation, method(), rounds=1)
     assert play(federation, method(features="values"), rounds=1).metrics
 

@@ -75,13 +75,13 @@ class Eicu(BaseModel):
             )
         if self.task in ("los", "los_days") and self._minimum < self._window_hours:
             raise ValueError(
-                f"minimum_hours: {self.minimum_hours:g} is below hours ({self._window_hours:g}): for task {self.task}, "
-                "the label of a stay that ended before the prediction time is known"
+                f"minimum_hours: {self.minimum_hours:g} is below hours ({self._window_hours:g}); a stay that ended "
+                f"before the prediction time has a known label (task {self.task}); give at least {self._window_hours:g}"
             )
         if self.task == "aki" and self._minimum < self._window_hours:
             raise ValueError(
-                f"minimum_hours: {self._minimum:g} is below hours ({self._window_hours:g}): for task aki, stays "
-                "must not have ended by the prediction time"
+                f"minimum_hours: {self._minimum:g} is below hours ({self._window_hours:g}); task aki needs stays "
+                f"that have not ended by the prediction time; give at least {self._window_hours:g}"
             )
         return self
 
