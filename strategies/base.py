@@ -228,7 +228,7 @@ class Strategy(Settings):
         return choose(view, state, view.trainable, "sample", round, start=state.cluster)
 
     def round(self, view: FederationView, state: State) -> Calls:
-        """Run a round: yield calls of hospitals, receive their answers, and return the state after the round.
+        """Run a round: yield calls to hospitals, receive their answers, and return the state after the round.
 
         The default calls the built-in local training once (:class:`TrainLocally`) and then ``aggregate``. A strategy
         that overrides ``round`` decides which hospitals to call (mostly ``self.select(view, state, view.round)``) and

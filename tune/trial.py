@@ -42,7 +42,7 @@ class Report:
 
 
 def _no_heartbeat() -> None:
-    """Do nothing: the heartbeat of trials that are not supervised."""
+    """Do nothing: the default of ``beat`` in :class:`Trial`."""
 
 
 class Trial:

@@ -49,7 +49,7 @@ REFUSED = {
 
 
 EXAMPLES = 3
-"""The largest number of a strategy's keys in its example."""
+"""The largest number of a strategy's keys in its :func:`example`."""
 
 
 class Plugin(NamedTuple):

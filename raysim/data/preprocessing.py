@@ -73,10 +73,9 @@ class Scaler:
 
     @staticmethod
     def of(first: Sums, second: Sums) -> Scaler:
-        """Compute means and standard deviations from two passes: ``first`` are sums of values, ``second`` sums of their
-        differences from the mean.
+        """Compute means and standard deviations from the sums ``first`` around 0 and ``second`` around the means.
 
-        With the second pass, standard deviations are accurate even if they are far smaller than the mean.
+        With the second sums, standard deviations are accurate even if they are far smaller than the mean.
         """
         mean = _mean(first)
         std = np.sqrt(second.squares / np.maximum(second.count, 1))

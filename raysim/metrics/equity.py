@@ -22,7 +22,7 @@ BLOCK = 1 << 19
 ROWS = 64
 """Numbers of bootstrap samples and hospitals in a matrix are multiples of this.
 
-BLAS works on groups of rows and columns: complete groups give the same bits in any block, and zero columns change none.
+BLAS computes rows and columns in groups; complete groups give the same bits for any :data:`BLOCK`.
 """
 
 

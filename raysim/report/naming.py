@@ -108,7 +108,7 @@ def minus(text: str) -> str:
 
 
 def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str:
-    """Format an interval; the text is empty if a limit is NaN.
+    """Format an interval; empty if a limit is NaN, 'says nothing' if uninformative (:data:`NOTHING`).
 
     >>> interval(0.1, 0.25, 2), interval(float("nan"), 1.0, 2), interval(*NOTHING, 2)
     ('0.10 to 0.25', '', 'says nothing')

@@ -271,8 +271,7 @@ class Recorder(Sender):
     def _answered(self) -> None:
         """Count one more call of MLflow that has returned.
 
-        Raises :class:`_LeftBehind` if the command no longer waits for this thread: a later command may already have
-        sent all data.
+        Raises :class:`_LeftBehind` if the command no longer waits for this thread; a later command may send its data.
         """
         super()._answered()
         if self._left_behind:

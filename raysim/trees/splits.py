@@ -4,8 +4,8 @@ Let G and H be the sums of gradients and of second derivatives over a node's row
 on the left side, and GR and HR on the right side. The gain of a split is ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H +
 l2)``. The node is split if half of the gain exceeds ``gamma`` and both sides have ``min_rows`` rows. Further rules:
 
-- Rows with a missing value go to the side with the larger gain. If no training row of the node has a missing value,
-  missing values go to the side with more rows, or left if both sides have equally many.
+- Rows with a missing value go to the side that gives the larger gain. If no training row of the node has a missing
+  value, missing values go to the side with more rows, or left if both sides have equally many.
 - "Missing against the rest" is also a split: all values go left, and missing values right.
 - Categories are sorted by ``G/(H + l2)`` (if equal, by their codes). Every prefix of this order is a candidate for the
   left side. No other set of categories has a larger gain than the best of these prefixes (W. Fisher 1958). Categories
@@ -185,7 +185,7 @@ def _goes_left(
 ) -> NDArray[np.bool_]:
     """Return a mask of the column's bins that go left; the bin of missing values is last.
 
-    ``levels`` are the categories in order (None: a column of numbers), and ``counts`` their numbers of rows.
+    ``levels`` are the categories as sorted for the split (None: a column of numbers), ``counts`` their numbers of rows.
     """
     size = int(bins.sizes[column])
     goes = np.zeros(size + 1, np.bool_)

@@ -16,8 +16,8 @@ def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
 
     A leaf has a ``value``, which is added to the output of ``class`` (0 if the model has one output). Any other node
     has a ``column``. Numbers go to the node ``left`` if they are at most ``at_most`` (null: infinite), and categories
-    if they are among ``levels``. All others go to ``right``. ``missing`` names the side of missing values. For trees
-    with random splits, ``gain``, ``rows`` and ``hessian`` are null.
+    if they are among ``levels``. All others go to ``right``. ``missing`` names the side of missing values. A node's
+    number of ``rows``, ``hessian`` (sum of second derivatives) and ``gain`` are null in trees with random splits.
     """
     unit = 2.0 ** (forest.scale - 40)
     return {

@@ -40,7 +40,7 @@ class System:
 
 
 def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
-    """Return the properties of the hospitals called ``names``, some of which are sampled with ``seed``.
+    """Return the properties of the hospitals ``names``; configured distributions are sampled with ``seed``.
 
     Raises ``ConfigError`` if the configured tables do not match these hospitals.
     """

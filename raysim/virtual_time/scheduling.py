@@ -44,7 +44,7 @@ class ScheduledCohort:
     """The strategy's state. Its ``models`` include global models of earlier rounds from which late hospitals
     started."""
     asked: int = 0
-    """The number of calls of hospitals in this round, in all attempts."""
+    """How many times hospitals were called in this round."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
     """For each attempt with too few updates: the hospitals whose updates arrived, and their local problem."""
     in_vain: int = 0

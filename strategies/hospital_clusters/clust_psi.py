@@ -111,7 +111,7 @@ class Skews:
 def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
     """Return ``blocks`` of columns side by side, standardised by the means and standard deviations of ``among``.
 
-    Several blocks have the same weight, however many columns each has.
+    Each block has the same weight, however many columns it has.
     """
     scaled = standardise(np.concatenate(blocks, axis=1), np.concatenate(among, axis=1))
     if len(among) > 1:

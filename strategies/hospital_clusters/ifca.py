@@ -13,8 +13,8 @@ smaller k.
   paper's step with γ the learning rate.
 
 Choices: models start at the common initial model plus ``spread N(0, I)``. The authors' restarts are left out: compare
-seeds. A hospital uses the model with the smallest loss on its training rows, or without training rows the model that is
-used for the most training rows.
+seeds. A hospital uses the model with the smallest loss on its training rows. One without training rows uses the model
+that serves the most training rows.
 
 If the server may learn only sums, each hospital chooses locally. It sends K vectors of P scalars (its delta for the
 chosen model, zeros for the others) and K scalars (1 for the chosen model, 0 for the others). The sums reveal how many
@@ -80,7 +80,7 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class ChosenTraining(Program):
-    """Local training from the best of K received models, whose sums hide which model a hospital has chosen.
+    """Local training from the best of K received models; sums over hospitals hide which model each has chosen.
 
     ``delta [K, P]`` has the hospital's update in the row of the chosen model, and ``chosen [K]`` a positive number; all
     other entries are 0. Under a privacy guarantee (``clip`` is finite) the norm of both arrays together is at most

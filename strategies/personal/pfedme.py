@@ -82,8 +82,7 @@ class PFedMe(Strategy):
     steps: PositiveInt = 5
     """K: the number of steps of the own model on each batch."""
     approach: ShareOfOne = 0.3
-    """η λ: the share of the distance to the own model by which each batch moves the hospital's copy of the global
-    model."""
+    """η λ: after each batch, the hospital's copy of the global model moves this share of the way to the own model."""
     beta: NonNegativeFloat = 1.0
     """β: the factor by which the server multiplies the mean of the hospitals' changes."""
 

@@ -90,10 +90,9 @@ def clustered_state(
 
 
 def cluster_rows(view: FederationView, labels: Ids) -> Ids:
-    """Return the row of each hospital's cluster model, ``[N]``, from the clusters ``labels [h]`` of hospitals with
-    rows.
+    """Return for each hospital the row of ``State.models`` with its cluster's model, ``[N]``.
 
-    Hospitals without training rows join the cluster with the most training rows.
+    ``labels [h]`` are the clusters of hospitals with training rows; others join the cluster with the most such rows.
     """
     ids = view.trainable
     cluster = np.full(len(view.sizes), 1 + np.bincount(labels, weights=view.sizes[ids]).argmax(), dtype=np.int64)

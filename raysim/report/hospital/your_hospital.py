@@ -1,7 +1,7 @@
 """The card (short report) of one hospital: rows and events, metrics under each model, its cluster, and the data it
 sent.
 
-The page shows the card of the selected hospital. ``raysim report --hospital`` writes a page with a single card.
+The report's reader selects a hospital; ``raysim report --hospital`` writes a page with a single card.
 """
 
 from __future__ import annotations

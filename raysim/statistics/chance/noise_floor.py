@@ -252,7 +252,7 @@ def _against(
 class _Stage(NamedTuple):
     """Statistics of ``B`` simulated federations at each of ``t`` true spreads, each ``[t, B]``.
 
-    ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true figures. ``observed`` are the
+    ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true metrics. ``observed`` are the
     figures of dispersion over hospitals, by name; ``true`` are the same figures without noise.
     """
 

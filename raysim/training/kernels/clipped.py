@@ -202,7 +202,7 @@ class RowFactors:
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
     def plant(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> None:
-        """Replace the gradients of an auditor's rows (canaries) in ``layers``, in place."""
+        """Replace the gradients of planted rows in ``layers``, in place; see ``PrivateSteps.planted``."""
         if self._planted is None:
             return
         planted = np.flatnonzero(self._planted[rows])

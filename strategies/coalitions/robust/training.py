@@ -137,9 +137,7 @@ def train_logistic(
 
 
 def zero_is_optimal(X: NDArray[Any], y: NDArray[Any], radius: float) -> bool:
-    """Return whether zero weights have the smallest robust logistic loss if labels cannot change, without an
-    intercept.
-    """
+    """Return whether zero weights, without an intercept, have the smallest robust logistic loss for κ = inf."""
     return bool(np.linalg.norm(X.T @ y) / (2 * len(y)) <= radius)
 
 
@@ -172,7 +170,7 @@ def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
 
 
 def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool) -> Fit | None:
-    """Return the model without feature weights if it is optimal and labels cannot change, else None."""
+    """Return the model without feature weights if it is optimal for κ = inf, else None."""
     n, positive = len(y), float((y > 0).mean())
     if not intercept:
         zero = np.zeros(X.shape[1])
