@@ -21,7 +21,7 @@ from raysim.metrics.segments import Segments, floating, sortable
 
 FIGURES = ("n", "events", *(figure.name for figure in SCORES))
 ERRORS = ("n", *(figure.name for figure in ERROR_FIGURES))
-"""The columns of hospitals' metrics, row counts first: ``FIGURES`` for class labels, ``ERRORS`` for real-valued ones."""
+"""Columns of hospitals' metrics, row counts first: ``FIGURES`` for class labels, ``ERRORS`` for real-valued ones."""
 
 RANKS = ("auroc", "auprc")
 """The metrics that depend only on the order of scores."""

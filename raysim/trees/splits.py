@@ -185,7 +185,7 @@ def _goes_left(
 ) -> NDArray[np.bool_]:
     """Return a mask of the column's bins that go left; the bin of missing values is last.
 
-    ``levels`` are the categories as sorted for the split (None: a column of numbers), ``counts`` their numbers of rows.
+    ``levels`` are the categories sorted for the split (None: a column of numbers), ``counts`` their numbers of rows.
     """
     size = int(bins.sizes[column])
     goes = np.zeros(size + 1, np.bool_)

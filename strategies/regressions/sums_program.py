@@ -214,7 +214,7 @@ class RegressionSums(Program):
 
     - ``second`` says whether second derivatives are included.
     - With ``last``, the sums for standard errors (:class:`Ending`) are included.
-    - If ``information [p, p]`` and ``keep [p]``, a mask of linearly independent columns, are received, the gradient is
+    - If ``information [p, p]`` and the mask ``keep [p]`` of linearly independent columns are received, the gradient is
       that of Firth's penalised likelihood.
 
     Labels are multiplied by ``scale``.

@@ -1,4 +1,4 @@
-"""The hospital's side of the steps from a trained update to the sum over hospitals, such as clipping and masking.
+"""The hospital's side of the steps from a trained update to the sum over hospitals.
 
 The order and the server's side of the steps are in :mod:`raysim.engine.server.update_pipeline`.
 """

@@ -68,7 +68,7 @@ def curve_figure(
 def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:
     """Return the mean over seeds at each value of the hyper-parameter, ascending, with the limits of a band.
 
-    A strategy without the hyper-parameter has one row, with NaN as its index.
+    A strategy without the hyper-parameter has one row, with index NaN.
     """
     over = rows.groupby(field, dropna=False)[column].agg(["mean", "std"]).fillna({"std": 0.0}).sort_index()
     return over.assign(low=over["mean"] - over["std"], high=over["mean"] + over["std"])

@@ -91,5 +91,5 @@ def choose(
 
 
 def _best(values: NDArray[np.float64], among: Sequence[int]) -> int:
-    """Return the index in ``among`` of the largest of ``values``, the first if several are equal; NaN ranks last."""
+    """Return which of ``among`` has the largest of ``values``, the first if several are equal; NaN ranks last."""
     return max(among, key=lambda i: (-np.inf if np.isnan(values[i]) else values[i], -i))
