@@ -171,7 +171,7 @@ class LocalModel(Protocol):
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
         """Yield the row indices of mini-batches of ``size`` rows, in ``epochs`` passes (None: the configured values).
 
-        A round's first call to hospitals has the batches of federated averaging; later calls have others.
+        A round's first call to hospitals has the same batches as federated averaging; later calls have others.
         """
 
     def train(

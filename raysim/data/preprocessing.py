@@ -75,7 +75,7 @@ class Scaler:
     def of(first: Sums, second: Sums) -> Scaler:
         """Compute means and standard deviations from the sums ``first`` around 0 and ``second`` around the means.
 
-        With the second sums, standard deviations are accurate even if they are far smaller than the mean.
+        Standard deviations are then accurate even if they are far smaller than the mean.
         """
         mean = _mean(first)
         std = np.sqrt(second.squares / np.maximum(second.count, 1))

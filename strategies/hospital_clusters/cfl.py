@@ -56,8 +56,8 @@ class CflState(State):
     """
 
     parent: Ids
-    """The row of ``models`` from which each row's cluster was split off, ``[M]``; -1 for row 0 (the mean) and 1
-    (the first cluster)."""
+    """The row of ``models`` from which each row's cluster was split off, ``[M]``; -1 for row 0 (the mean) and
+    row 1 (the first cluster)."""
     last: Floats
     """Each hospital's last delta since its cluster was formed, ``[N, P]``; NaN if there is none."""
     log: Floats

@@ -80,7 +80,7 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class ChosenTraining(Program):
-    """Local training from the best of K received models; sums over hospitals hide which model each has chosen.
+    """Local training from the best of K received models; sums over hospitals hide which model each chose.
 
     ``delta [K, P]`` has the hospital's update in the row of the chosen model, and ``chosen [K]`` a positive number; all
     other entries are 0. Under a privacy guarantee (``clip`` is finite) the norm of both arrays together is at most

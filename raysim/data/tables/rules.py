@@ -64,7 +64,7 @@ class Reading:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Reading:
-        """Restore the rules from a result of :meth:`tree`, even of an earlier version of raysim."""
+        """Restore the rules from a result of :meth:`tree`, also from an earlier version of raysim."""
         na = tree["na_values"]
         marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, Mapping) else tuple(na)
         censored = dict(tree.get("censored", {}))

@@ -16,7 +16,7 @@ FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
 """The names under which a hospital stores the state of its optimiser; see :class:`raysim.training.base.Moments`."""
 
 KEPT = "kept "
-"""The prefix of the names under which hospitals store what client programs keep; :data:`MODEL` has none."""
+"""The prefix of the names under which hospitals store what client programs keep; :data:`MODEL` has no prefix."""
 
 HELD, HELD_LOSS = "update", "loss"
 """The names under which a hospital stores its update and its loss before training, if the round has further passes."""
