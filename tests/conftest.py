@@ -46,8 +46,10 @@ IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 """Whether this is continuous integration: the same examples each time, and nothing missing that should be there."""
 
 # How long an example takes says more of the machine than of the code.
-settings.register_profile("raysim", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("raysim"), derandomize=True, database=None, print_blob=True)
+settings.register_profile("raysim", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "ci", settings.get_profile("raysim"), max_examples=40, derandomize=True, database=None, print_blob=True
+)
 settings.load_profile("ci" if IN_CI else "raysim")
 
 # A shell that starts tests in the background has them, and whatever they start, ignore Ctrl-C.

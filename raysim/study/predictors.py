@@ -20,6 +20,7 @@ ALL = "all"
 
 FOLDS = 5
 SHUFFLES = 5
+TREES = 100
 
 
 def predictors() -> dict[str, Callable[[], Any]]:
@@ -31,8 +32,8 @@ def predictors() -> dict[str, Callable[[], Any]]:
 
     return {
         "linear": lambda: make_pipeline(StandardScaler(), Ridge(alpha=1.0)),
-        "random_forest": lambda: RandomForestRegressor(n_estimators=100, random_state=0),
-        "gradient_boosting": lambda: GradientBoostingRegressor(random_state=0),
+        "random_forest": lambda: RandomForestRegressor(n_estimators=TREES, random_state=0),
+        "gradient_boosting": lambda: GradientBoostingRegressor(n_estimators=TREES, random_state=0),
     }
 
 

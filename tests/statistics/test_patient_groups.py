@@ -358,7 +358,7 @@ def test_the_jackknife_is_a_plain_loop_s():
 @pytest.mark.parametrize(("design", "fooled"), [("Simpson", 0.3), ("AUROC .92", 0.9)])
 def test_groups_that_only_go_to_other_hospitals_are_hardly_ever_said_to_differ(design, fooled, monkeypatch):
     """In 100 federations at most 5 % and two deviations, where a test over all patients claims a difference."""
-    monkeypatch.setattr(patient_groups, "DRAWS", 99)
+    monkeypatch.setattr(patient_groups, "DRAWS", 39)
     ((name, drawn_from),) = ((name, each) for name, each in DESIGNS.items() if design in name and "errors" not in name)
     seen = [dict(outcomes(drawn_from, np.random.default_rng([draw, len(name)]))) for draw in range(100)]
     assert np.mean([each["claimed"] for each in seen]) <= 0.05 + 2 * 0.0218

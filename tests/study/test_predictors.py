@@ -34,7 +34,9 @@ def study_rows() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def importance(study_rows: pd.DataFrame) -> pd.DataFrame:
-    return importances(study_rows, ["blind", "telling"], "log_alpha")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study_predictors, "TREES", 30)
+        return importances(study_rows, ["blind", "telling"], "log_alpha")
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 7])

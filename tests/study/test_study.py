@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import yaml
 from raysim.cli import main as cli
 from raysim.report.terminal.block import MOST, lines
 from raysim.study import charts as study_charts
+from raysim.study import predictors
 from raysim.study.answer import block, headline
 from raysim.study.page import lead
 from raysim.study.settings import Study, metric_names
@@ -30,6 +32,13 @@ study:
   metrics: [wpsi, hellinger]
   strategy: clust_psi
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_trees() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predictors, "TREES", 10)
+        yield
 
 
 @pytest.fixture(scope="module")
