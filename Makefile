@@ -10,7 +10,7 @@ PYTHON ?= python3
 VENV ?= .venv
 SILO ?= region_beds
 OPTIONS ?=
-# Test processes: two more than there are cores, at most five; each takes a gigabyte of memory.
+# Test processes: one more than there are cores, at most five; each takes a gigabyte of memory.
 WORKERS ?= auto
 BIN := $(VENV)/bin
 # Containers often have Python keep no byte code: hundreds of processes would compile raysim and its tests anew.

@@ -150,8 +150,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two more than there are cores, as tests wait for Ray, servers and browsers; each takes a gigabyte of memory."""
-    return min((os.cpu_count() or 1) + 2, 5)
+    """One more than there are cores, as some wait for Ray, servers and browsers; each takes a gigabyte of memory."""
+    return min((os.cpu_count() or 1) + 1, 5)
 
 
 @pytest.hookimpl(optionalhook=True)
