@@ -176,7 +176,7 @@ def _typed(
         if found is None and not with_zeros(column):
             column = made if pa.types.is_boolean(made.type) else number_texts(column, made, name, "data.categorical")
         return column, None, []
-    notes = []
+    notes, count = [], 0
     if units := reading.units.get(name):
         column, count = without_unit(column, units, reading.decimal == ",")
         notes = [f"column '{name}': {counted(count, 'value')} with a unit ({', '.join(units)}) taken as numbers"]
@@ -192,7 +192,7 @@ def _typed(
             for sign, n in counts.items()
         ]
         made, found = typed(column)
-    if notes and asked is None and found is not None and found.kind == "category":
+    if (count or counts) and asked is None and found is not None and found.kind == "category":
         # As categories, the changed texts would not be those of new rows.
         found = replace(found, kind="mixed")
     return made, found, notes

@@ -159,6 +159,14 @@ def test_a_text_that_was_changed_into_a_number_is_no_category(
         assert said in str(read(path, keys))
 
 
+def test_a_unit_that_no_value_has_changes_nothing(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": range(8), "x": ["low", "high"] * 4})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    records = read(tmp_path / "rows.csv", {"units": {"x": ["mg"]}})
+    assert isinstance(records, Records)
+    assert records.features["x"].cat.categories.tolist() == ["high", "low"]
+
+
 def test_texts_asked_for_as_categories_are_not_changed(tmp_path: Path) -> None:
     x = ["2,5", "3,5", "<0,3", "V45"]
     frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": range(8), "x": x * 2})
