@@ -54,7 +54,7 @@ class Listed:
 
 
 class FromOptuna:
-    """Optuna's tree-structured Parzen estimator; a key is requested only if its condition holds.
+    """Optuna's tree-structured Parzen estimator; it is asked for a key only if the key's condition holds.
 
     Optuna receives the index of a listed value, which may itself be a list. Keys with ``grid`` cycle through their
     combinations.

@@ -39,7 +39,7 @@ class Scores:
     results: Sequence[Result]
     """One result per score and seed, on the test rows that have a value."""
     sent: Sent
-    """The sums that hospitals send for the scores, and for the strategies' models on the rows that have a score."""
+    """The sums that hospitals send to evaluate the scores, and the strategies' models on rows with a score."""
     notes: Sequence[str]
     """One sentence on each score that lacks values in some rows."""
 

@@ -151,8 +151,8 @@ def buckets(order: Ids, size: int) -> Floats:
 
 
 def mixed(means: Floats, updates: Floats) -> Floats:
-    """Return weighted means of ``updates [m, P]``, one in each row. Row ``i`` of ``means [k, m]`` has the weights of
-    mean ``i``.
+    """Return ``k`` weighted means of ``updates [m, P]``, as the rows of ``[k, P]``. Row ``i`` of
+    ``means [k, m]`` has the weights of mean ``i``.
     """
     first = updates[0]
     made: Floats = means @ (updates - first)

@@ -12,9 +12,9 @@ smaller k.
   parameters) is divided by the size of the whole cohort. With ``training.batch_size: 0`` and plain SGD this is the
   paper's step with γ the learning rate.
 
-Choices: models start at the common initial model plus ``spread N(0, I)``. The authors' restarts are left out: compare
-seeds. A hospital uses the model with the smallest loss on its training rows. One without training rows uses the model
-that serves the most training rows.
+Choices: models start at the common initial model plus ``spread N(0, I)``. The authors restart from several
+initial models and keep the best; here, compare several seeds. A hospital uses the model with the smallest loss on its
+training rows. One without training rows uses the model that serves the most training rows.
 
 If the server may learn only sums, each hospital chooses locally. It sends K vectors of P scalars (its delta for the
 chosen model, zeros for the others) and K scalars (1 for the chosen model, 0 for the others). The sums reveal how many

@@ -21,7 +21,7 @@ from raysim.strategies.shared.encoders import MARK
 
 
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
-    """Return the given ``columns`` of ``X [n, F]``, ``[n, d]``, or the patients' codes by the ``encoder``, ``[n, e]``.
+    """Return ``columns`` of ``X [n, F]`` as ``[n, d]``, or the codes ``[n, e]`` that ``encoder`` computes from them.
 
     Raises ``ValueError`` if the encoder does not return one row for each patient.
     """

@@ -22,7 +22,7 @@ from raysim.strategies.regressions.lbfgs import Pairs, remembered, uphill
 from raysim.strategies.regressions.newton_steps import FIRTH_CALLS, FIRTH_STOP, ROSE, Fit, Status, independent
 
 PRODUCTS = 2500**2
-"""The largest ``n min(n, c)``, for n rows with c pairs of columns, for which second derivatives are computed (50 MB).
+"""Second derivatives (50 MB) are computed only if ``n min(n, c)``, for n rows and c pairs of columns, is at most this.
 """
 SLOW = 0.1
 """Second derivatives are computed if the expected fall of the loss is more than this share of the previous step's."""

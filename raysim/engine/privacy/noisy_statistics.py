@@ -32,7 +32,7 @@ def statistic_noise(section: PrivacySection | None, program: Program) -> Statist
     """Return the noise on the arrays that each hospital sends separately for a client ``program``; None means that they
     are exact.
 
-    Raises ``ConfigError`` unless each of these arrays is a sum over rows in which the contribution of a row is bounded.
+    Raises ``ConfigError`` if noise is configured, but an array is not a sum over rows with bounded contributions.
     """
     noises = {send.kind: noise_on(section, send.kind) for send in program.sends.values()}
     kind, noise = next(((kind, noise) for kind, noise in noises.items() if noise is not None), ("", None))

@@ -79,8 +79,7 @@ class JudgedRows:
 
 @dataclass(frozen=True, eq=False)
 class AllRows:
-    """All rows of a left-out hospital with the models' predictions, for which no labelled row of the hospital was
-    used."""
+    """All rows of a left-out hospital, with predictions of models that used no labelled row of this hospital."""
 
     source_rows: NDArray[np.int64]
     """The rows' positions in the source, ``[n]``."""

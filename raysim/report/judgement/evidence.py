@@ -314,7 +314,7 @@ def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Lim
 def _entries(
     panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict[Key, float], reference: str
 ) -> list[Entry]:
-    """Make one method of each model with a defined main metric, or of each group of equal models.
+    """Return an entry for each model with a defined main metric. Models with equal results share one.
 
     A group is named after its member from the strategy ``reference`` or else its first, unless another member sends
     clearly fewer bytes.

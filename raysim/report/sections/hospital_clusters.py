@@ -31,7 +31,7 @@ FEATURES = 6
 
 ClusterMeans = tuple[list[str], NDArray[np.float64], list[list[str]]]
 """The names of ``R`` quantities, the standardised difference of each of ``K`` clusters' means from the mean of all
-hospitals (``[R, K]``), and texts for a table.
+hospitals (``[R, K]``), and the rows of a table of these means.
 """
 
 

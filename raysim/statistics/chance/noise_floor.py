@@ -198,7 +198,7 @@ def _against(
     draw: Callable[[Sequence[float]], Iterable[SimulatedFederations]],
     taus: Sequence[float],
 ) -> NoiseFloor:
-    """Compare hospitals' ``values [M]``, of variances ``variance [M]``, with differences by chance. ``draw`` simulates
+    """Compare the spread of hospitals' ``values [M]``, with variances ``variance [M]``, with chance. ``draw`` simulates
     federations with the true standard deviations ``taus`` between hospitals.
     """
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):

@@ -108,7 +108,7 @@ class Passes:
         """Compute the residuals of all layers below the last, for a batch of ``b`` rows.
 
         A layer's residuals are the gradient of the loss with respect to the layer's outputs before the activation.
-        ``contrast`` is a contrastive term with its directions for the first ``m`` rows, ``[m, width]``.
+        ``contrast`` is a contrastive term, and its directions ``[m, width]`` for the first ``m`` rows.
         """
         memory = self._batch(b)
         for k in range(len(layers) - 1, 0, -1):
