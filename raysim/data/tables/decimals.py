@@ -111,7 +111,7 @@ def _mark(
     floats = [
         column.name
         for column in table.schema
-        if (pa.types.is_floating(column.type) and column.name not in as_text and _has_fractions(table[column.name]))
+        if (_is_fractional(column.type) and column.name not in as_text and _has_fractions(table[column.name]))
         or (column.name in texts and column.name not in decimals and _has_points(texts[column.name]))
     ]
     thousands = all(commas == between for commas, between in decimals.values())
@@ -157,11 +157,16 @@ def _is_number(column: pa.ChunkedArray, count: int) -> bool:
 def _has_points(column: pa.ChunkedArray) -> bool:
     if not _count(column, _POINT) or find(column).kind != "number":
         return False
-    return _has_fractions(pc.cast(pc.utf8_trim_whitespace(column), pa.float64()))
+    return _has_fractions(pc.utf8_trim_whitespace(column))
+
+
+def _is_fractional(type: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(type) or pa.types.is_decimal(type))
 
 
 def _has_fractions(column: pa.ChunkedArray) -> bool:
     """Whether some number is not whole. Programs write whole numbers as 2.0 if other rows have no value."""
+    column = pc.cast(column, pa.float64(), safe=False)
     return bool(pc.any(pc.and_(pc.is_finite(column), pc.not_equal(pc.floor(column), column))).as_py())
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,15 @@ def test_a_text_that_was_changed_into_a_number_is_no_category(
     frame.to_csv(tmp_path / "rows.csv", index=False)
     for path in (tmp_path / "rows.csv", stored(frame)):
         assert said in str(read(path, keys))
+
+
+def test_decimals_of_a_parquet_file_tell_the_decimal_mark_as_texts_do(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "x": ["2,345", "12"] * 4})
+    frame["price"] = [Decimal("0.00"), Decimal("1.25")] * 4
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    for path in (tmp_path / "rows.csv", tmp_path / "rows.parquet", stored(frame)):
+        assert "and column 'price' numbers with a point" in str(read(path, {}))
 
 
 def test_a_unit_that_no_value_has_changes_nothing(tmp_path: Path) -> None:
