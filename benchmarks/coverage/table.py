@@ -133,7 +133,7 @@ def _hospitals(cell: Cell) -> str:
 
 def _role(cell: Cell, measure: str) -> str:
     """What a measure is: ``false alarm``, ``right`` for a finding that is true, nothing for coverage."""
-    equal = cell.name.endswith((", equal", "spread 0.0")) or measure.endswith(("spread 0.0", "standard deviation 0"))
+    equal = cell.name.endswith((", equal", "spread 0.0")) or measure.endswith("standard deviation 0")
     if measure.startswith(
         (
             "some equal strategy",

@@ -101,12 +101,12 @@ def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, threshold
     keys, each = np.unique(segments.ids() << 16 | bins, return_inverse=True)
     counts = np.bincount(2 * each.reshape(-1) + labels.astype(np.int64), minlength=2 * len(keys)).reshape(-1, 2)
     filled = np.bincount(keys >> 16, minlength=segments.count)
-    positive = np.zeros((segments.count, len(thresholds), 2), dtype=np.int64)
+    at_least = np.zeros((segments.count, len(thresholds), 2), dtype=np.int64)
     event = labels.astype(bool)
     for t, threshold in enumerate(thresholds):
-        at_least = z.astype(np.float64) >= np.log(threshold) - np.log1p(-threshold)
-        positive[:, t, 0], positive[:, t, 1] = segments.counts(at_least & event), segments.counts(at_least & ~event)
-    return ScoreCounts(filled, (keys & 0xFFFF).astype(np.uint16), counts[:, 1], counts[:, 0], positive)
+        reached = z.astype(np.float64) >= np.log(threshold) - np.log1p(-threshold)
+        at_least[:, t, 0], at_least[:, t, 1] = segments.counts(reached & event), segments.counts(reached & ~event)
+    return ScoreCounts(filled, (keys & 0xFFFF).astype(np.uint16), counts[:, 1], counts[:, 0], at_least)
 
 
 def in_order(parts: Iterable[ScoreCounts], order: Ints) -> ScoreCounts:

@@ -142,7 +142,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
         "model": model,
         **headline,
         "models": outcome.metrics,
-        "rounds": max((row.round for row in outcome.rounds), default=0),
+        "rounds": outcome.rounds_run,
         "seconds": outcome.seconds,
         "seconds_rounds": sum(row.seconds for row in outcome.rounds),
         **traffic(outcome),

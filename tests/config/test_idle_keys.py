@@ -56,7 +56,10 @@ GUARANTEE: dict[str, Any] = {"unit": "hospital", "epsilon": 2, "delta": 0.01}
             "aggregation.kept: 100 is more than the 8 hospitals with training rows",
         ),
         ({"secure": {"threshold": 100}}, "secure.threshold: 100 is more than the 8 hospitals with training rows"),
-        ({"secure": {"neighbours": 100}}, "secure.neighbours: 100 is more than the number of other hospitals"),
+        (
+            {"secure": {"neighbours": 100}},
+            r"secure.neighbours: 100 is more than the number of other hospitals with training rows \(7\)",
+        ),
         (
             {"privacy": GUARANTEE | {"rows_per_patient": 7}},
             "privacy.rows_per_patient: 7 is not used by privacy.unit: 'hospital'",

@@ -171,5 +171,7 @@ def test_what_no_passes_go_with_is_refused(federation):
     with pytest.raises(ConfigError, match=r"hides single updates, which aggregation.name: 'geometric_median' needs"):
         check_job(replace(median(federation, FedAvg()), aggregation=mixed), federation)
     privacy = PrivacySection(unit="hospital", noise_multiplier=1.0, delta=1e-3)
-    with pytest.raises(ConfigError, match=r"'geometric_median' needs single updates, but the guarantee"):
+    with pytest.raises(
+        ConfigError, match=r"'geometric_median' needs single updates, but the guarantee of privacy.unit: 'hospital'"
+    ):
         check_job(replace(median(federation, FedAvg(weights="uniform")), privacy=privacy), federation)

@@ -238,5 +238,7 @@ def test_noise_goes_into_secure_sums_as_into_plain_ones(federation):
     moved = run(federation, replace(plain, privacy=adaptive), 1)
     same(run(federation, replace(secure, privacy=adaptive), 2), moved)
     assert not (moved.models == run(federation, plain, 1).models).all()
-    with pytest.raises(ConfigError, match=r"aggregation.name: .* needs single updates, but the guarantee"):
+    with pytest.raises(
+        ConfigError, match=r"aggregation.name: .* needs single updates, but the guarantee of privacy.unit"
+    ):
         check_job(replace(plain, aggregation=AggregationSection(name="median")), federation)

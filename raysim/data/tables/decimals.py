@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted, some
-from raysim.data.tables.columns import is_text
+from raysim.data.tables.columns import is_number, is_text
 from raysim.data.tables.kinds import SPACES, find
 from raysim.data.tables.reading import cast
 
@@ -111,7 +111,7 @@ def _mark(
     floats = [
         column.name
         for column in table.schema
-        if (_is_fractional(column.type) and column.name not in as_text and _has_fractions(table[column.name]))
+        if (is_number(column.type) and column.name not in as_text and _has_fractions(table[column.name]))
         or (column.name in texts and column.name not in decimals and _has_points(texts[column.name]))
     ]
     thousands = all(commas == between for commas, between in decimals.values())
@@ -158,10 +158,6 @@ def _has_points(column: pa.ChunkedArray) -> bool:
     if not _count(column, _POINT) or find(column).kind != "number":
         return False
     return _has_fractions(pc.utf8_trim_whitespace(column))
-
-
-def _is_fractional(type: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(type) or pa.types.is_decimal(type))
 
 
 def _has_fractions(column: pa.ChunkedArray) -> bool:

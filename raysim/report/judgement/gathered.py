@@ -178,8 +178,8 @@ def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tup
 def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> tuple[Limits, bool]:
     """Return the interval of a model's mean main metric, and whether it covers other hospitals of the same kind.
 
-    If it includes an AUROC of 0.5, but the narrower interval for these hospitals and trained models does not, the
-    narrower one is returned: a wide interval from few hospitals or seeds is no evidence against the model.
+    If this interval includes an AUROC of 0.5, and the narrower one for these hospitals and trained models does not, the
+    narrower one is returned. A wide interval from few hospitals or seeds is no evidence against the model.
     """
     if kind.larger and level.difference in (0.0, 1.0) and data is not None:
         return _without_spread(level.difference, data), True

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from raysim.core.words import capitalised, listed
-from raysim.engine.job import Outcome, Result
+from raysim.engine.job import Result
 from raysim.engine.measuring.stopping import Stopped
 from raysim.report import svg
 from raysim.report.figures.models import curves
@@ -47,7 +47,7 @@ def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
 def of_run(result: Result) -> str:
     """Return a sentence on whether one run has converged; empty if no loss was measured."""
     outcome = result.outcome
-    return sentence(outcome.convergence, _rounds_run(outcome), outcome.stopped, by_steps=result.by_steps)
+    return sentence(outcome.convergence, outcome.rounds_run, outcome.stopped, by_steps=result.by_steps)
 
 
 def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, *, by_steps: bool = True) -> str:
@@ -183,7 +183,3 @@ def _idle(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
 
 def _percent(fall: float) -> str:
     return f"{100 * fall:.2g} %"
-
-
-def _rounds_run(outcome: Outcome) -> int:
-    return max((row.round for row in outcome.rounds), default=0)

@@ -45,11 +45,8 @@ def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: fl
     ``thresholds`` are the probabilities at which rows were counted. Raises ``ValueError`` if ``at`` is not one of them.
     """
     place = list(thresholds).index(at)
-    pair, everybody = _gain(
-        seeds,
-        at,
-        [(counts.at_least[:, place, 0], counts.at_least[:, place, 1]) for counts in seeds],
-    )
+    at_threshold = [(counts.at_least[:, place, 0], counts.at_least[:, place, 1]) for counts in seeds]
+    pair, everybody = _gain(seeds, at, at_threshold)
     gains = []
     for counts in seeds:
         curve = net_benefit_curve(counts.together(), CURVE)
