@@ -23,7 +23,7 @@ from raysim.statistics.differences.search import adjusted_for, searched
 from raysim.statistics.discrimination.auroc import pair_sums, placements
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.discrimination.sketches import patient_part, sketches
-from raysim.statistics.meta_analysis.between_hospitals import pooled
+from raysim.statistics.meta_analysis.between_hospitals import WIDEST, pooled
 
 WEIGHTS = np.array([1.0, 0.6, 0.4, 0.3, 0.2, 0.0])
 POINTS = ndtri((np.arange(400) + 0.5) / 400)
@@ -81,7 +81,7 @@ def federation(rng: np.random.Generator, hospitals: int, spread: float, folds: i
     truth = np.array([true_auroc(own[h], slopes[h], intercepts[h]) for h in range(hospitals)])
     margins = [x @ w[1:] + w[0] for x, w in zip(X, own, strict=True)]
     curve = common_curve(pair_sums(np.concatenate(margins), np.concatenate(y), ends(sizes)))
-    found = pooled(curve.auroc, curve.variance)
+    found = pooled(curve.auroc, curve.variance, WIDEST)
     newcomers = zip(*hospitals_drawn(rng, NEWCOMERS, spread), strict=True)
     further = np.array([true_auroc(everybody, b, a) for b, a in newcomers])
     tested = [labels[k:] for labels, k in zip(y, cut, strict=True)]

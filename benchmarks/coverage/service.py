@@ -20,7 +20,7 @@ from raysim.statistics.chance.simulate import Chance
 from raysim.statistics.discrimination.auroc import delong, placements
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
-from raysim.statistics.meta_analysis.between_hospitals import pooled, shrunken_auroc
+from raysim.statistics.meta_analysis.between_hospitals import WIDEST, pooled, shrunken_auroc
 from raysim.statistics.meta_analysis.size_slope import size_slope
 
 FLOOR_DRAWS = 200
@@ -57,7 +57,7 @@ def service(hospitals: int, law: str, tau: float, rng: np.random.Generator, draw
         true = federation.true[judged]
         _floor(tally, federation, true, tau, chance)
 
-        between = pooled(curve.auroc, curve.variance)
+        between = pooled(curve.auroc, curve.variance, WIDEST)
         tally.covers("mean (Hartung-Knapp)", between.low, between.high, MEAN)
         further = float(expit(middle(tau) + tau * rng.standard_normal()))
         tally.covers("a further hospital", between.next_low, between.next_high, further)

@@ -152,6 +152,11 @@ class Panel:
         ours, theirs, rows = (np.where(both, each, np.nan)[of] for each in values)
         return ours, theirs, rows
 
+    def same_rows(self, first: Key, second: Key) -> bool:
+        """Return whether :meth:`difference` uses all test rows of both models."""
+        one, other = self.place[first], self.place[second]
+        return not any(key[:2] in ((one, other), (other, one)) for key in self.alike)
+
     def _figure(self, one: int, other: int) -> Floats:
         each = (self.alike.get((one, other, s)) for s in range(self.figure.shape[1]))
         return np.stack([own if of is None else of.figure for of, own in zip(each, self.figure[one], strict=True)])

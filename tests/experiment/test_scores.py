@@ -15,6 +15,8 @@ from rich.console import Console
 import raysim
 from raysim.config import plugins, reading
 from raysim.core.errors import ConfigError, DataError, RaysimError
+from raysim.report.judgement.card import Card
+from raysim.report.terminal.answers import block
 from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums
 
 
@@ -59,7 +61,16 @@ def test_scores_are_references_and_no_features(folder: Path) -> None:
     answer = json.loads((folder / "answer.json").read_text())
     roles = {way["name"]: way["role"] for way in answer["ways"]}
     assert roles["old"] == roles["points"] == "reference"
+    assert [way["name"] for way in answer["ways"] if not way["same_rows"]] == ["old"]
     assert any(text.startswith("old has no value in") for text in answer["reasons"])
+
+
+def test_the_terminal_says_which_difference_is_on_fewer_rows(folder: Path) -> None:
+    """It differs from the difference of the two printed means, which readers would take for a mistake."""
+    card = Card.read(json.loads((folder / "answer.json").read_text()))
+    rows = {row[0]: row[-1] for row in block(card, "scored", 1.0, "report.html", "").rows}
+    assert rows["old (reference)"].endswith(", on its rows")
+    assert not any("on its rows" in said for name, said in rows.items() if name != "old (reference)")
 
 
 def test_a_score_is_judged_where_it_has_a_value(folder: Path) -> None:

@@ -16,7 +16,7 @@ from raysim.statistics.clinical.calibration import calibration
 from raysim.statistics.discrimination.auroc import pair_sums
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import observed_over_expected
-from raysim.statistics.meta_analysis.between_hospitals import BEYOND, pooled
+from raysim.statistics.meta_analysis.between_hospitals import WIDEST, WIDEST_UNBOUNDED, pooled
 from raysim.statistics.several import bound, holm
 from tests.statistics.rows import raw
 
@@ -93,7 +93,7 @@ def test_what_the_next_study_may_see(studies) -> None:
     offsets = np.concatenate([[0], np.cumsum([len(y) for y in deaths])])
     margins, y = logit(np.concatenate(risks)), np.concatenate(deaths)
     curve = common_curve(pair_sums(margins, y, offsets))
-    auroc = pooled(curve.auroc, curve.variance)
+    auroc = pooled(curve.auroc, curve.variance, WIDEST)
     assert auroc.estimate == pytest.approx(0.7904864786, abs=1e-8)
     assert (auroc.low, auroc.high) == pytest.approx((0.7619, 0.8190), abs=1e-4)
     assert auroc.tau**2 == pytest.approx(0.0022142137, abs=1e-8)
@@ -102,7 +102,7 @@ def test_what_the_next_study_may_see(studies) -> None:
         np.array([f(r, d) for r, d in zip(risks, deaths, strict=True)])
         for f in (lambda r, d: d.sum(), lambda r, d: r.sum(), lambda r, d: float(len(d)))
     )
-    ratio = pooled(np.log(observed / expected), (1 - observed / rows) / observed, BEYOND)
+    ratio = pooled(np.log(observed / expected), (1 - observed / rows) / observed, WIDEST_UNBOUNDED)
     assert ratio.estimate == pytest.approx(-0.0110455199, abs=1e-8)
     assert ratio.tau**2 == pytest.approx(0.0289940698, abs=1e-8)
     assert np.exp([ratio.low, ratio.high]) == pytest.approx((0.8927, 1.0957), abs=1e-4)
@@ -114,14 +114,16 @@ def test_what_the_next_study_may_see(studies) -> None:
     ):
         each = [getattr(fit, name) for fit in fits]
         found = pooled(
-            np.array([c.estimate for c in each]), np.array([(c.high - c.low) / (2 * Z) for c in each]) ** 2, BEYOND
+            np.array([c.estimate for c in each]),
+            np.array([(c.high - c.low) / (2 * Z) for c in each]) ** 2,
+            WIDEST_UNBOUNDED,
         )
         assert found.estimate == pytest.approx(golden, abs=1e-6)
         assert found.tau**2 == pytest.approx(tau2, abs=1e-6)
 
 
 def test_few_studies_are_not_pooled() -> None:
-    assert np.isnan(pooled(np.array([0.7, 0.8]), np.array([0.01, 0.01])).estimate)
-    four = pooled(np.array([0.7, 0.8, 0.75, 0.72]), np.full(4, 0.001))
+    assert np.isnan(pooled(np.array([0.7, 0.8]), np.array([0.01, 0.01]), WIDEST).estimate)
+    four = pooled(np.array([0.7, 0.8, 0.75, 0.72]), np.full(4, 0.001), WIDEST)
     assert np.isfinite(four.estimate)
     assert np.isnan(four.next_low)

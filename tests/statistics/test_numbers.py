@@ -22,7 +22,13 @@ from raysim.statistics.meta_analysis.spread import hartung_knapp
 NUMBERS: dict[str, dict[str, Any]] = {
     "core.levels": {"LEVEL": 0.95, "ALPHA": 0.05, "POWER": 0.8, "Z": 1.959963984540054},
     "statistics.intervals": {"ENOUGH": 2.5, "FEW_ROWS": 10, "OF_RARER": 0.4, "OF_COMMONER": 0.2},
-    "statistics.meta_analysis.between_hospitals": {"FEWEST": 3, "FEWEST_TO_PREDICT": 5, "WIDEST": 0.5, "GRID": 200},
+    "statistics.meta_analysis.between_hospitals": {
+        "FEWEST": 3,
+        "FEWEST_TO_PREDICT": 5,
+        "WIDEST": 0.5,
+        "WIDEST_UNBOUNDED": 4.0,
+        "GRID": 200,
+    },
     "statistics.discrimination.common_curve": {"LEAST": 20, "EDGE": 0.02, "WIDEST": 3.0},
     "statistics.convergence": {"LEAST_POINTS": 5},
     "statistics.chance.dispersion": {"TENTH": 10, "SAME_SIZE": 0.1},

@@ -27,7 +27,7 @@ from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, pl
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.discrimination.sketches import patient_part, sketches
 from raysim.statistics.intervals import auroc_interval
-from raysim.statistics.meta_analysis.between_hospitals import BEYOND, Pooled, pooled
+from raysim.statistics.meta_analysis.between_hospitals import WIDEST, WIDEST_UNBOUNDED, Pooled, pooled
 
 AUROC, RATIO, GAINED = "auroc", "observed_over_expected", "net_benefit_gained"
 
@@ -102,17 +102,17 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
     if len(pairs) == len(of):
         curves = [common_curve(sums) for sums in pairs]
         auroc = np.mean([each.figures[:, CLASSIFICATION.figures.index(AUROC)] for each in of], axis=0)
-        on_scale = pooled(auroc, np.mean([curve.variance for curve in curves], axis=0))
+        on_scale = pooled(auroc, np.mean([curve.variance for curve in curves], axis=0), WIDEST)
         low, high = np.clip([on_scale.next_low, on_scale.next_high], 0.0, 1.0)
         found[AUROC] = on_scale._replace(next_low=float(low), next_high=float(high))
     means = part.groupby("hospital", sort=False).mean(numeric_only=True)
     scored = [each.scored for each in of if each.scored is not None]
     if len(scored) == len(of):
-        found["log_loss"] = pooled(
-            means["log_loss"].to_numpy(), np.mean([_loss_variances(each) for each in scored], axis=0)
-        )
+        variances = np.mean([_loss_variances(each) for each in scored], axis=0)
+        found["log_loss"] = pooled(means["log_loss"].to_numpy(), variances, WIDEST_UNBOUNDED)
         if SKILL in means:
-            found[SKILL] = pooled(*np.mean([_skill(each) for each in of], axis=0))
+            skill, variances = np.mean([_skill(each) for each in of], axis=0)
+            found[SKILL] = pooled(skill, variances, WIDEST_UNBOUNDED)
     if RATIO in means:
         ratio, n, events = means[RATIO].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
         # The logarithm is undefined for hospitals without events or without non-events. If there are many of them,
@@ -121,7 +121,7 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
         if lacking.sum() > MOST_LACKING * (n > 0).sum():
             ratio = np.full_like(ratio, np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = pooled(np.log(ratio), (1 - events / n) / events)
+            logs = pooled(np.log(ratio), (1 - events / n) / events, WIDEST_UNBOUNDED)
         found[RATIO] = logs._replace(
             estimate=_exp(logs.estimate),
             low=_exp(logs.low),
@@ -132,7 +132,7 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
     for name in ("calibration_in_the_large", "calibration_slope"):
         if name in means:
             se = (means[f"{name}_high"] - means[f"{name}_low"]).to_numpy() / (2 * Z)
-            found[name] = pooled(means[name].to_numpy(), se**2, BEYOND)
+            found[name] = pooled(means[name].to_numpy(), se**2, WIDEST_UNBOUNDED)
     return found | _benefits(of, thresholds)
 
 
@@ -153,7 +153,7 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
         alike = enough & (variance <= 0)
         if alike.sum() > MOST_LACKING * enough.sum():
             value = np.full_like(value, np.nan)
-        found[f"{GAINED}_{at:g}"] = pooled(np.where(enough, value, np.nan), variance)
+        found[f"{GAINED}_{at:g}"] = pooled(np.where(enough, value, np.nan), variance, WIDEST)
     return found
 
 

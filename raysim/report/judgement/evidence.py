@@ -79,6 +79,8 @@ class Evidence:
     choice: Choice
     of_references: tuple[Paired, ...]
     """For each of ``references``, its main metric minus that of the recommended method."""
+    same_rows: tuple[bool, ...]
+    """For each of ``references``, whether this difference uses all test rows of both methods."""
     alone: int | None
     """The index of training alone in ``references``, the best if there are several; None if it was not run.
 
@@ -243,6 +245,7 @@ def evidence_from(
         base=base,
         choice=choice,
         of_references=tuple(panel.difference(entry.key, entries[choice.index].key) for entry in references),
+        same_rows=tuple(panel.same_rows(entry.key, entries[choice.index].key) for entry in references),
         alone=by_itself,
         over_alone=tuple(over_alone),
         over_alone_intervals=tuple(limits),

@@ -95,7 +95,7 @@ def _rows(rows: Sequence[MethodRow], kind: TaskKind) -> list[list[str]]:
     digits = kind.decimals([row.mean for row in rows])
     if all(row.key[1] == RECALIBRATED for row in rows):
         rows = [replace(row, name=row.name.removesuffix(f", {MODELS[RECALIBRATED]}")) for row in rows]
-    return [[_name(row), number(row.mean, digits), _difference(row, kind, digits), row.verdict] for row in rows]
+    return [[_name(row), number(row.mean, digits), _difference(row, kind, digits), _verdict(row)] for row in rows]
 
 
 def _chosen(rows: Sequence[MethodRow], sign: int) -> Sequence[MethodRow]:
@@ -128,6 +128,10 @@ def _difference(row: MethodRow, kind: TaskKind, digits: int) -> str:
     if row.difference != row.difference:
         return ""
     return figure(row.difference, Limits(row.low, row.high), digits, sign=True)
+
+
+def _verdict(row: MethodRow) -> str:
+    return row.verdict if row.same_rows else f"{row.verdict}, on its rows"
 
 
 def _notes(card: Card) -> list[str]:

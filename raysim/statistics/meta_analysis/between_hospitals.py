@@ -27,6 +27,9 @@ FEWEST_TO_PREDICT = 5
 WIDEST = 0.5
 """Largest candidate for the standard deviation between hospitals of a metric from 0 to 1."""
 
+WIDEST_UNBOUNDED = 4.0
+"""Largest candidate for the standard deviation between hospitals of a figure that can exceed 1 or fall below -1."""
+
 GRID = 200
 """The number of candidates for the standard deviation between hospitals."""
 
@@ -49,11 +52,6 @@ def shrunken_auroc(curve: CommonCurve) -> Floats:
     return shrunken
 
 
-BEYOND = 4.0
-"""Largest candidate for the standard deviation between hospitals of logarithms of ratios, calibration intercepts and
-calibration slopes."""
-
-
 class Pooled(NamedTuple):
     """The mean ``estimate`` of a figure in a population of hospitals, with its 95 % interval ``low`` to ``high``.
 
@@ -70,7 +68,7 @@ class Pooled(NamedTuple):
     hospitals: int
 
 
-def pooled(y: Floats, v: Floats, widest: float = WIDEST) -> Pooled:
+def pooled(y: Floats, v: Floats, widest: float) -> Pooled:
     """Compute mean, standard deviation and prediction interval of a figure in a population of hospitals. ``y [H]`` are
     the figures of ``H`` hospitals, and ``v [H]`` their sampling variances.
 

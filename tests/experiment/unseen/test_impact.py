@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import raysim
-from raysim.statistics.meta_analysis.between_hospitals import pooled
+from raysim.statistics.meta_analysis.between_hospitals import WIDEST, WIDEST_UNBOUNDED, pooled
 
 STUDIES = {
     "SKB": (126, 34, 0.7128, 0.7110, 0.8750, -0.239, 0.226, 0.711, 0.196, 0.5348, 0.0258),
@@ -100,7 +100,7 @@ def test_over_studies_and_the_next_one(folder: Path, table: pd.DataFrame) -> Non
     rows = pd.concat(each[each["part"] == "test"] for each in risks)
     y, p = table["mort"].to_numpy()[rows["row"]], rows["probability"].to_numpy()
     losses = pd.Series(-np.log(np.where(y == 1, p, 1 - p))).groupby(rows["hospital"].to_numpy())
-    by_study = pooled(losses.mean().to_numpy(), (losses.var() / losses.size()).to_numpy())
+    by_study = pooled(losses.mean().to_numpy(), (losses.var() / losses.size()).to_numpy(), WIDEST_UNBOUNDED)
     assert studies.set_index("hospital")["log_loss"].to_dict() == pytest.approx(losses.mean().to_dict(), abs=1e-9)
     loss = found.loc["log_loss"]
     assert (loss["estimate"], loss["low"], loss["high"]) == pytest.approx(by_study[:3], abs=1e-8)
@@ -108,7 +108,7 @@ def test_over_studies_and_the_next_one(folder: Path, table: pd.DataFrame) -> Non
     gains = pd.DataFrame({"all": benefit, "gain": benefit * (p >= 0.2), "name": rows["hospital"].to_numpy()})
     gains["gain"] -= gains["all"] * (gains.groupby("name")["all"].transform("mean") > 0)
     gain = gains.groupby("name")["gain"]
-    by_study = pooled(gain.mean().to_numpy(), (gain.var() / gain.size()).to_numpy())
+    by_study = pooled(gain.mean().to_numpy(), (gain.var() / gain.size()).to_numpy(), WIDEST)
     assert found.loc["net_benefit_gained_0.2", ["estimate", "low", "high", "tau"]].tolist() == pytest.approx(
         by_study[:4], abs=1e-9
     )

@@ -19,7 +19,7 @@ from raysim.experiment.one_run import Run
 from raysim.experiment.planning.plan import make_plan
 from raysim.experiment.planning.tables import render
 from raysim.experiment.unseen import fold_runs, rows
-from raysim.statistics.meta_analysis.between_hospitals import pooled
+from raysim.statistics.meta_analysis.between_hospitals import WIDEST, pooled
 from raysim.storage import resume
 
 prepare = Run.prepare
@@ -355,7 +355,7 @@ def test_folds_of_hospitals_are_dealt_by_the_seed(tmp_path: Path) -> None:
             each = of["model"] - (of["all"] if of["all"].mean() > 0 else 0.0)
             gains.append((each.mean(), each.var() / len(each)))
         if all(variance > 0 for _, variance in gains):
-            expected = pooled(*np.array(gains).T)
+            expected = pooled(*np.array(gains).T, WIDEST)
             found = summary.loc[f"net_benefit_gained_{at:g}"]
             assert found[["estimate", "low", "high"]].tolist() == pytest.approx(expected[:3], abs=1e-12)
             assert found["hospitals"] == 6

@@ -120,7 +120,8 @@ def method_rows(evidence: Evidence, *, alone_taken: bool = False) -> tuple[Metho
         rows = [_method_row(evidence.entries[evidence.best], "taken", NAN, NONE, "")]
         for i, (entry, pair) in enumerate(zip(evidence.references, evidence.of_references, strict=True)):
             interval = evidence.of_reference(i)
-            rows.append(_method_row(entry, "reference", pair.difference, interval, _verdict(evidence, interval, pair)))
+            row = _method_row(entry, "reference", pair.difference, interval, _verdict(evidence, interval, pair))
+            rows.append(replace(row, same_rows=evidence.same_rows[i]))
         others = []
         for i in (i for i in range(len(evidence.entries)) if i != evidence.best):
             value, interval = evidence.between(i, evidence.best)
