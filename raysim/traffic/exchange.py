@@ -136,8 +136,8 @@ class Traffic:
         """Record that the hospitals ``ids [h]`` sent the validation losses of the models in ``serve`` after a round.
 
         For this they received the new parts of these models (:meth:`Strategy.news`), which the next round does not send
-        again. If ``shared``, a hospital's own model contains the server's first, which counts as one of them. Return
-        two arrays ``[h]``: the bytes that each hospital received, and the bytes that each sent.
+        again. If ``shared``, a hospital's own model contains parts of the server's model 0, which the hospital then
+        receives too. Return two arrays ``[h]``: the bytes that each hospital received, and the bytes that each sent.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]

@@ -29,7 +29,7 @@ DEFAULT_EPSILON = 0.2
 """The default epsilon of each kind of statistic that is released with noise."""
 
 SIZE = "size"
-"""The name of hospitals' numbers of rows in the egress ledger."""
+"""The name under which the egress ledger lists hospitals' numbers of rows."""
 
 METRICS = "metrics"
 """The name of models' metrics in the egress ledger."""

@@ -1,4 +1,7 @@
-"""Federations with canaries, each with a feature of its own, which is 0 in all other rows."""
+"""Federations with canaries: patients or hospitals that an audit adds.
+
+Each canary patient has a feature of its own, which is 0 in all other rows.
+"""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ MODELS = "models"
 """The name under which a client program receives models of the server."""
 
 MADE_BYTES = 2**30
-"""The largest size in bytes of a process's cache of arrays that client programs have computed from rows, unless one
-array is larger."""
+"""The largest size in bytes of a process's cache of arrays that client programs computed from rows. A single array is
+kept even if it is larger."""
 
 
 class ProgramRun:

@@ -1,6 +1,6 @@
 """The sums of a client program, concatenated in one vector of integers.
 
-The vectors of all hospitals are added, so that one secure sum can hide all sums of a program.
+The vectors of all hospitals are added, so that one secure sum is enough for all sums of a program.
 """
 
 from __future__ import annotations

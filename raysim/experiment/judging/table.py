@@ -302,7 +302,7 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
 
 
 def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
-    """Pair each model's seeds with those of ``reference``, in order, if they are different seeds.
+    """Pair, in order, the seeds that only a model has with the seeds that only ``reference`` has.
 
     The pairing is arbitrary, because runs with different seeds are independent.
     """

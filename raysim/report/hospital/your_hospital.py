@@ -25,7 +25,8 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.over_seeds import OverSeeds
 
 MORE_OFTEN = 2
-"""The largest number of attributes named that are more frequent in a hospital's cluster than elsewhere."""
+"""The largest number of attributes that a text on a cluster names because they are more frequent there than
+elsewhere."""
 
 PART_WORDS = {"train": "Training", "validation": "Validation", "test": "Test"}
 

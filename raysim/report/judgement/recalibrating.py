@@ -39,7 +39,7 @@ class Proposal:
     """The estimated change of log loss, the mean over seeds; NaN without validation rows."""
     labelled: float
     """The number of validation rows at the median hospital; without validation rows, the number of labelled rows
-    needed.
+    that recalibration needs at a hospital.
     """
 
 

@@ -91,7 +91,7 @@ def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[t
     """Return a style for each of ``keys``, which are strategy labels with models.
 
     ``among`` has the labels of all strategies on the page, by default those of ``keys``. Labels that would look the
-    same get free markers or colours, in alphabetical order.
+    same get unused markers or colours, in alphabetical order.
     """
     taken: set[tuple[int, str]] = set()
     chosen: dict[str, Style] = {}

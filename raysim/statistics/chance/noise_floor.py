@@ -55,8 +55,8 @@ class NoiseFloor:
     - ``q``: the statistic Q, the weighted sum of squares of hospitals' figures around their mean. ``p``: twice the
       share of simulations under equal service with a Q at least as large (twice, because the interval of ``tau`` has
       two sides).
-    - ``tau``: the true standard deviation over hospitals of the figure's logit (for an error: of its logarithm). Its
-      ``high`` is infinite if it is above the largest simulated spread.
+    - ``tau``: the true standard deviation over hospitals of the figure's logit (for an error: of its logarithm). The
+      upper limit of its interval, ``high``, is infinite if it is above the largest simulated spread.
     - ``demonstrated``: whether the interval of ``tau`` excludes 0.
     - ``visible``: the smallest tau that would be demonstrated in 80 % of simulated federations; infinite if it is above
       the largest simulated spread.

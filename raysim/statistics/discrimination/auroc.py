@@ -256,8 +256,8 @@ def _whole_sums(values: Ints, segments: Segments) -> Ints:
 def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
     """Compare each row with the rows of the other class at its hospital. Return two integer arrays ``[n]``.
 
-    The first has twice the number of rows of the other class against which the row is ranked correctly; a tie counts
-    one half before doubling. The second has the number of ties.
+    In the first, each row of the other class counts 2 if the row is ranked correctly against it, and 1 for a tie. The
+    second has the number of ties.
     """
     order = np.lexsort((scores, ids))
     ordered, hospital = scores[order], ids[order]

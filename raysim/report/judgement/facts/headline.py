@@ -32,7 +32,7 @@ class Verdict:
     larger: bool = True
     """Whether larger values of the main metric are better."""
     stands: str = "is the reference"
-    """A verb phrase on why the method is recommended if it is not demonstrably better than training alone."""
+    """A verb phrase: why the method is recommended, although it is not demonstrably better than training alone."""
     models: str = ""
     """A sentence on more complex models that are not demonstrably better; may be empty."""
 
