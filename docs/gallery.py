@@ -54,14 +54,15 @@ def main() -> None:
     """Run every configuration once, and write the page."""
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        drawn = {
-            (entry.page, entry.title): played(entry, Path(folder) / f"{entry.page}-{entry.title}") for entry in ENTRIES
+        folders = {
+            (entry.page, entry.title): run_folder(entry, Path(folder) / f"{entry.page}-{entry.title}")
+            for entry in ENTRIES
         }
         for entry in ENTRIES:
-            out = drawn[entry.page, entry.title]
-            shutil.copyfile(drawn_in(out, entry), PICTURES / name(entry))
+            out = folders[entry.page, entry.title]
+            shutil.copyfile(picture_in(out, entry), PICTURES / name(entry))
         if CHROMIUM is not None:
-            photograph(drawn["tutorial", "tutorial.yaml"] / "report.html", PICTURES / "report.png")
+            photograph(folders["tutorial", "tutorial.yaml"] / "report.html", PICTURES / "report.png")
     (DOCS / "gallery.md").write_text(page(), encoding="utf-8")
 
 
@@ -99,13 +100,13 @@ def text_of(entry: Entry) -> str:
     return dict(BLOCK.findall((DOCS / f"{entry.page}.md").read_text(encoding="utf-8")))[entry.title]
 
 
-def drawn_in(out: Path, entry: Entry) -> Path:
-    """The file of an entry's picture in the folder of its run."""
+def picture_in(out: Path, entry: Entry) -> Path:
+    """Return the file of an entry's picture in the folder of its run."""
     return out / "plots" / f"{entry.picture}.svg"
 
 
-def played(entry: Entry, out: Path) -> Path:
-    """Run an entry's command, once for each configuration; returns its folder."""
+def run_folder(entry: Entry, out: Path) -> Path:
+    """Run an entry's command, once for each configuration; return the folder of the run."""
     if not out.exists():
         config = out.with_name(entry.title)
         config.write_text(text_of(entry), encoding="utf-8")

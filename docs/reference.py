@@ -23,7 +23,7 @@ from raysim.experiment.curves.curve import Curve
 from raysim.study.settings import Study
 from raysim.tune.settings import Sweep
 
-BESIDE: dict[str, type[BaseModel]] = {"sweep": Sweep, "study": Study, "curve": Curve}
+SEPARATE: dict[str, type[BaseModel]] = {"sweep": Sweep, "study": Study, "curve": Curve}
 """Sections that are read by the commands of their names."""
 
 PAGE = Path(__file__).with_name("configuration.md")
@@ -114,9 +114,9 @@ def _meanings() -> dict[str, str]:
 
 
 def _all_fields() -> Iterator[tuple[str, FieldInfo]]:
-    """Those of a configuration and of the sections that commands read beside it, by dotted key."""
+    """Yield the fields of a configuration and of separate sections, by dotted key."""
     yield from _fields(Config)
-    for name, section in BESIDE.items():
+    for name, section in SEPARATE.items():
         yield from _fields(section, f"{name}.")
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class EarlierPlays:
+class EarlierStarts:
     """The record of earlier starts of a run that was stopped and resumed.
 
     Rounds that were run again after a stop drew fresh noise, so each repetition costs privacy.
@@ -48,11 +48,11 @@ class EarlierPlays:
     rounds: int = 0
     """An upper bound on the number of rounds that were run again in all earlier starts."""
 
-    def stopped(self, since: int, reached: int) -> EarlierPlays:
+    def stopped(self, since: int, reached: int) -> EarlierStarts:
         """Return this record with one more start, which continued after round ``since`` and ran no round beyond
         ``reached``.
         """
-        return EarlierPlays(self.starts + 1, self.rounds + max(0, reached - since))
+        return EarlierStarts(self.starts + 1, self.rounds + max(0, reached - since))
 
 
 AHEAD = 2
@@ -90,7 +90,7 @@ class Job:
     tests_groups: bool = False
     """Whether differences in metrics between groups of patients are tested."""
     last: LastSteps = field(default_factory=LastSteps)
-    earlier: EarlierPlays = EarlierPlays()
+    earlier: EarlierStarts = EarlierStarts()
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:
         """Return this job with the computed privacy ``guarantee``; unchanged if ``guarantee`` is None."""

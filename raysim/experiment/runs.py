@@ -109,7 +109,7 @@ class Experiment(Prepared):
                 services.ready(in_process, verbose, load, self._rounds(), self.remarks()),
                 services.recorder.run(self.config.name, frozen, tags, again=whole.again) as parent,
             ):
-                trials, tried = self._play_trials(services, whole.manifest, parent)
+                trials, tried = self._run_trials(services, whole.manifest, parent)
                 runs = [self._nested(entry, seed) for seed in self.seeds for entry in self.entries]
                 results = []
                 for run, result in self._run_all(services, runs, parent):
@@ -117,7 +117,7 @@ class Experiment(Prepared):
                         results.append(result)
                         whole.manifest.add(Manifest.read(run.folder))
                 tuning.charge(results, tried)
-                self.left_out = self._play_left_out(services, whole, parent, results)
+                self.left_out = self._run_left_out(services, whole, parent, results)
                 services.display.conclude()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
@@ -132,7 +132,7 @@ class Experiment(Prepared):
                     (folder / name).unlink(missing_ok=True)
         return results
 
-    def _play_trials(
+    def _run_trials(
         self, services: RunServices, out: Manifest, parent: Record
     ) -> tuple[list[Path], list[tuning.TrialResult]]:
         """Execute the trials of tuning, and give each strategy its best values; return the trials' folders and
@@ -158,7 +158,7 @@ class Experiment(Prepared):
         self.entries = entries([tuning.with_values(e.config, values.get(e.label, {})) for e in self.entries])
         return [run.folder for run in runs], tried
 
-    def _play_left_out(
+    def _run_left_out(
         self, services: RunServices, whole: Opened, parent: Record, results: Sequence[Result]
     ) -> list[Judged]:
         """Train every strategy with every seed again, each time without the hospitals of one fold. Return the

@@ -30,7 +30,7 @@ from raysim.core.atomic import remove_stray, write_json
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.words import flatten
 from raysim.data.federation import Federation
-from raysim.engine.job import EarlierPlays, Outcome
+from raysim.engine.job import EarlierStarts, Outcome
 from raysim.storage import checkpoints, manifest
 from raysim.storage.file_store import file_store
 from raysim.storage.finished import FINISHED, load_finished, save_finished
@@ -236,12 +236,12 @@ class Opened:
                 save_finished(self.folder, outcome, models=models)
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
-    def begins(self, since: int) -> EarlierPlays:
+    def begins(self, since: int) -> EarlierStarts:
         """Return how often the run was started before, and how many rounds of these starts are run again.
 
         The run continues after round ``since``. A repeated round costs privacy twice.
         """
-        before = EarlierPlays(self.ticket.starts, self.ticket.rounds)
+        before = EarlierStarts(self.ticket.starts, self.ticket.rounds)
         earlier = before.stopped(since, self.ticket.reached) if self.ticket.reached else before
         self.ticket = dataclasses.replace(self.ticket, starts=earlier.starts, rounds=earlier.rounds, reached=0)
         return earlier

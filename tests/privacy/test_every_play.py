@@ -23,7 +23,7 @@ from scipy.special import ndtr
 from raysim.config.sections.privacy import PrivacySection
 from raysim.engine import attack_figures
 from raysim.engine.guarantee import Terms
-from raysim.engine.job import EarlierPlays, Job, Round
+from raysim.engine.job import EarlierStarts, Job, Round
 from raysim.engine.privacy import privacy_ledger
 from raysim.engine.privacy.privacy_ledger import guaranteed as promised_before
 from raysim.experiment.session import InProcess
@@ -135,7 +135,7 @@ def test_noisy_statistics_of_earlier_starts_are_charged(federate):
         unit="patient", mode="pooled", rate=0.2, noise_multiplier=Z, delta=DELTA, clip=0.5,
         statistics={"label_counts": {"noise_multiplier": 8.0}}, declared_public=("sizes", "metrics"),
     )  # fmt: skip
-    job = replace(job_of(federation, FedAvg(), rounds=ROUNDS), privacy=section, earlier=EarlierPlays(2, 3))
+    job = replace(job_of(federation, FedAvg(), rounds=ROUNDS), privacy=section, earlier=EarlierStarts(2, 3))
     whole = promised_before(job, federation)
     assert whole is not None
     assert whole.releases["outsider"] == [[("normal", Z, 0.2, ROUNDS + 3), ("normal", 8.0, 1.0, 3)]]
