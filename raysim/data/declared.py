@@ -64,7 +64,7 @@ class SumNoise(Protocol):
 
     @property
     def unit(self) -> Literal["patient", "example"]:
-        """The privacy unit: a patient, or an example (one row). The sum of its rows is clipped."""
+        """The privacy unit: a patient, or an example (one row). The sum of a unit's rows is clipped."""
 
     @property
     def rows(self) -> int:
@@ -97,7 +97,7 @@ class SumNoise(Protocol):
 
 def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Categorical]:
     """Return the declared range or categories of each column of ``table``, by name. Raises ``DataError`` for a column
-    without a usable declaration.
+    without a usable declaration, and for a declared name that is no column.
     """
     for name in declared:
         if name not in table.order:
@@ -158,8 +158,8 @@ def with_noise(
     noise: SumNoise,
     seed: int,
 ) -> tuple[Preprocessing, int]:
-    """Compute a preprocessing from means and standard deviations with privacy noise, and the number of scalars that
-    each hospital sends.
+    """Return a preprocessing that uses means and standard deviations with privacy noise, and the number of scalars that
+    each hospital sends for it.
 
     ``rows`` lists for each hospital the positions of its training rows in ``table``. ``people`` lists for each hospital
     the privacy unit of each of these rows.

@@ -177,7 +177,7 @@ class Federation:
 
     @cached_property
     def identities(self) -> NDArray[np.int64]:
-        """An integer that identifies the patient of each row, ``[N]``, whatever the split. Without known patients, it
+        """An integer that identifies the patient of each row, ``[N]``, under every split. If patients are unknown, it
         is the row's position in the source.
         """
         try:

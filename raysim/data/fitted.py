@@ -1,7 +1,8 @@
 """Fitted preprocessing: plain numbers and names that convert a source's columns to features.
 
 The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, new rows. A missing number is
-replaced by a fixed value. A category that occurred in no training row is 0 in all 0/1 features of its column.
+replaced by a fixed value, except with the method ``raw``. A category that occurred in no training row is 0 in all 0/1
+features of its column.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Categorical:
         """Return the position of each of the texts ``written [c]`` among the categories, ``[c]``. A text that is not a
         category has the position ``len(categories)``.
 
-        Texts need not be equal, such as ``1.0`` and ``1``: see :attr:`compared_as`.
+        A text need not equal its category: ``1.0`` may stand for ``1``, see :attr:`compared_as`.
         """
         value = _COMPARED[self.compared_as]
         at = {value(category): position for position, category in enumerate(self.categories)}
@@ -229,7 +230,7 @@ class Preprocessing:
         return np.array(numbers).reshape(-1, 3).T
 
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
-        """Return the position among the fitted categories of each of the table's categories of the column ``name``.
+        """Return, for each category of the column ``name`` in ``table``, its position among the fitted categories.
 
         An unused last entry makes the code -1 of missing values a valid index.
         """
@@ -251,7 +252,9 @@ class Preprocessing:
         return first
 
     def tree(self) -> dict[str, Any]:
-        """Return the preprocessing as JSON values for ``preprocessing.json``, with null for an infinite scale."""
+        """Return the preprocessing as JSON values for ``preprocessing.json``, with null for an infinite ``scale`` or a
+        NaN ``fill``.
+        """
         columns: list[dict[str, Any]] = []
         for column in self.columns:
             if isinstance(column, Numeric):
@@ -350,4 +353,6 @@ def _truth(text: str) -> bool | None:
 
 
 _COMPARED: dict[str, Callable[[str], Any]] = {"truth": _truth, "number": _number, "digits": _exact, "text": str}
-"""For each value of :attr:`Categorical.compared_as`, the conversion of texts before a comparison (None: unsuitable)."""
+"""For each value of :attr:`Categorical.compared_as`, the function that converts texts before they are compared. It
+returns None for an unsuitable text.
+"""

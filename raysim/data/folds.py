@@ -21,8 +21,8 @@ def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: ND
 
     ``home [N]`` is the index of each row's hospital in ``names``. ``group [N]`` identifies the group of each row, such
     as its patient, which is never divided. If ``group`` is None, each row is a group. ``y [N]`` are class indices or
-    real-valued labels; folds are stratified only by classes. Each hospital uses a random stream of its own, which
-    depends on ``seed`` and the hospital's name. The class of a group is the highest class index among its rows.
+    real-valued labels; real-valued labels do not stratify the folds. Each hospital uses a random stream of its own,
+    which depends on ``seed`` and the hospital's name. The class of a group is the highest class index among its rows.
 
     Groups are assigned in order of size, the largest first, each to the fold with the fewest rows of its class. A group
     that also has rows at an earlier hospital stays in the fold that it got there.

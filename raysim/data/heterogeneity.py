@@ -38,7 +38,7 @@ class Stability:
     """Population stability index (PSI) of ``H`` hospitals over ``K`` classes or features.
 
     ``hospital [H]`` is the PSI of each hospital, the sum of its ``terms [H, K]`` over classes or features. Terms are
-    NaN for hospitals without rows. ``weighted`` is the mean over hospitals, weighted by rows (WPSI).
+    NaN for hospitals without rows. ``weighted`` is the mean of the hospitals' PSI, weighted by rows (WPSI).
     """
 
     terms: Floats
@@ -112,8 +112,8 @@ def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, flo
 def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothing = EPSILON) -> Stability:
     """Compute the population stability index (PSI) of the class shares of each hospital.
 
-    ``counts [H, C]`` is the number of rows of each class at each hospital. Shares are compared with those of the counts
-    ``reference [C]`` or, if it is None, of all rows together.
+    ``counts [H, C]`` is the number of rows of each class at each hospital. Shares are compared with the shares in the
+    counts ``reference [C]`` or, if ``reference`` is None, in all rows together.
     """
     return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
@@ -154,8 +154,8 @@ def federation_feature_psi(
 
 
 def quantity(sizes: Counts) -> Quantity:
-    """Compute how unevenly rows are distributed over hospitals. ``sizes [H]`` is the number of rows of each hospital.
-    All results are NaN if there are no rows.
+    """Compute how unevenly rows are distributed over the hospitals that have rows. ``sizes [H]`` is the number of rows
+    of each hospital. All results are NaN if there are no rows.
     """
     n = np.sort(np.asarray(sizes, dtype=np.int64)[np.asarray(sizes) > 0])
     if not len(n):
@@ -267,7 +267,7 @@ def _stability(terms: Floats, sizes: Counts) -> Stability:
 
 
 def _home(federation: Federation, part: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the hospital of every row of ``part``, and its position in the federation."""
+    """Return the hospital of every row of ``part``, and the row's position in the federation."""
     sizes = federation.sizes(part)
     home = np.repeat(np.arange(len(sizes)), sizes)
     starts = np.array([federation.rows(h, part).start for h in range(len(sizes))], dtype=np.int64)

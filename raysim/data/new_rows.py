@@ -1,7 +1,7 @@
 """Read new rows with the columns that a run was trained with, from a CSV or Parquet file or a data frame.
 
-Other columns are ignored. All columns must be present: a column left out by mistake would count as missing in all rows.
-Single values may be missing in any column.
+Other columns are ignored. Every feature column must be present: a column left out by mistake would count as missing in
+all rows. Single values may be missing in any column.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NewRows:
 
     - ``columns``: the values of the ``n`` rows.
     - ``hospitals [n]``: the name of each row's hospital; None if neither a column nor the caller names hospitals.
-    - ``notes``: how the rows differ from the training rows, one line for each difference.
+    - ``notes``: remarks on the file and on differences from the training rows, one line each.
     """
 
     columns: RawColumns

@@ -126,7 +126,9 @@ def natural(names: Iterable[str]) -> list[str]:
 
 
 def _numbered(names: list[str]) -> list[str] | None:
-    """Sort names of one text and a whole number, such as ``hospital_12``, by number; return None for other names."""
+    """Sort at least two names of one common text and a whole number, such as ``hospital_12``, by number. Return None
+    for other names.
+    """
     if len(names) < 2:
         return None
     low, high = min(names), max(names)

@@ -39,8 +39,8 @@ class Split(Section):
     - ``used``: the share of each hospital's training rows that is trained on. The rows of a smaller share are also in
       every larger share.
     - ``unseen``: hospitals whose rows are all test rows, regardless of the other fields.
-    - ``trained_on``: with ``all``, the test rows of all other hospitals become training rows; with ``train`` they do
-      not.
+    - ``trained_on``: with ``all``, the test rows of all hospitals outside ``unseen`` become training rows; with
+      ``train`` they do not.
     """
 
     train: float = default("data.split.train", allow_inf_nan=False)
@@ -101,7 +101,7 @@ class Split(Section):
     def by_itself(self) -> Split:
         """Return this split with ``independent`` set, so that the part of a patient depends on no other patient.
 
-        A split by column does not change.
+        The parts of a split by column do not change.
         """
         return self.model_copy(update={"independent": True})
 

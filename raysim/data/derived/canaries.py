@@ -48,8 +48,8 @@ def with_hospitals(federation: Federation, donors: Ids, rows: int, columns: int,
     """Add a canary hospital to ``federation`` for each hospital in ``donors [m]``, and store the result in ``folder``,
     which must exist.
 
-    ``columns`` features are added, which are 0 in all rows. After the federation's hospitals, canary hospital ``i`` has
-    ``rows`` training rows, copied from the hospital ``donors[i]``, and no other rows.
+    ``columns`` features are added, which are 0 in all rows. The canary hospitals follow the federation's own. Canary
+    hospital ``i`` has ``rows`` training rows, copied from the hospital ``donors[i]``, and no other rows.
     """
     total, bounds = len(federation.y), federation.bounds.tolist()
     copies = [np.resize(np.arange(bounds[h][0], bounds[h][1]), rows) for h in donors.tolist()]
@@ -73,8 +73,8 @@ def _store(
     people: Ids | None,
     like: Ids | None = None,
 ) -> None:
-    """Store the features ``X`` with labels and attributes of the rows ``donor [n]`` and, for added hospitals, of the
-    hospitals ``like``.
+    """Store the features ``X`` with the labels and patient attributes of the rows ``donor [n]``. Added hospitals get
+    the attributes of the hospitals ``like``.
     """
     meta: dict[str, Any] = json.loads((federation.folder / "federation.json").read_text())
     added = [] if like is None else like.tolist()

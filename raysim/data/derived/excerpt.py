@@ -14,7 +14,7 @@ def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Fe
     """Store the rows at the ascending positions ``rows [n]`` of ``federation`` in the new folder ``folder``. All of
     them become test rows, without features.
 
-    All hospitals are included, even those without these rows.
+    All hospitals are included, even a hospital without any of these rows.
     """
     home = np.repeat(np.arange(len(federation.hospitals)), federation.totals)[rows]
     counts = np.bincount(home, minlength=len(federation.hospitals))

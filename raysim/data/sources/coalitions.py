@@ -1,4 +1,4 @@
-"""The synthetic data sets of CS-RCFL as a federation: few hospitals in groups, each with one linear model.
+"""The synthetic data sets of CS-RCFL as a federation: few hospitals in groups; each group has one linear model.
 
 X. Konti et al., *CS-RCFL*, numerical experiments. Hospital ``i`` has rows of features ``x ~ N(μ_i, Σ_i)``. The
 hospitals of a group ``g`` have the same weights ``w_g ~ N(0, I)`` of the linear model. The label is

@@ -37,7 +37,7 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
     """Return the configuration section ``data`` for a data frame: the given ``keys`` (``silo``, ``label``, ``split``,
     ...) and the path of the stored frame.
 
-    Raises ``ConfigError`` if ``keys`` also names a source or file, and ``DataError`` for an unusable frame.
+    Raises ``ConfigError`` if ``keys`` names a file or another source, and ``DataError`` for an unusable frame.
     """
     if keys.get("path") is not None:
         raise ConfigError(f"data.path: {as_yaml(keys['path'])} cannot be combined with a data frame; keep one of them")
@@ -74,8 +74,8 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
 
 
 def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
-    """Return the data frame as an Arrow table, with categories in Arrow's dictionary type. Columns that are not in
-    ``columns`` are left out, unless it is None.
+    """Return the data frame as an Arrow table, with categories in Arrow's dictionary type. ``columns`` are the names of
+    the columns to include (None: all).
 
     Raises ``DataError`` naming ``field`` if ``frame`` is not a data frame, has several columns of one name, or contains
     values without an Arrow type.

@@ -4,7 +4,7 @@ Dirichlet: M. Yurochkin et al., *Bayesian Nonparametric Federated Learning of Ne
 of Q. Li et al., *Federated Learning on Non-IID Data Silos*, ICDE 2022. Similarity: S. P. Karimireddy et al.,
 *SCAFFOLD*, ICML 2020. Both are used by D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, 2025.
 
-The functions take labels and a seed and return the hospital of each row.
+:func:`dirichlet` and :func:`similarity` return the hospital of each row.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator)
 
 
 def _dealt(codes: Ids, parts: Ids, seed: int, attempt: int) -> Ids:
-    """Return the hospital of each row, ``[n]``, if it gets ``parts [C, H]`` shuffled rows of each class."""
+    """Return the hospital of each row, ``[n]``: hospitals get ``parts [C, H]`` rows of each class, in random order."""
     # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)

@@ -106,7 +106,7 @@ class Pooled(BaseModel):
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
         """Return the whole data set: features ``[N, F]``, class indices ``[N]``, names of the classes, and a note on
-        it.
+        the data.
         """
         raise NotImplementedError
 
@@ -225,7 +225,7 @@ def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
 
 
 def read_csv(file: Path, wrong: str, **options: Any) -> pd.DataFrame:
-    """Read a CSV file. Raises ``DataError`` for an unreadable file; ``wrong`` follows its name in the message."""
+    """Read a CSV file. Raises ``DataError`` for an unreadable file; in the message, ``wrong`` follows the file's name."""
     try:
         table: pd.DataFrame = pd.read_csv(file, **options)
         return table

@@ -27,7 +27,7 @@ POLARITIES = {"0": "negative", "2": "neutral", "4": "positive"}
 
 
 class Sent140(Texts):
-    """Sentiment140: 1.6 million tweets, 2 or 3 classes, from ``path``; ``silo: user``: users are hospitals."""
+    """Sentiment140: 1.6 million tweets, 2 or 3 classes, from ``path``. With ``silo: user``, each user is a hospital."""
 
     predicts: ClassVar[str] = "sentiment of a tweet"
 

@@ -39,8 +39,8 @@ _YEAR, _DAY = 365.25, 86_400.0  # days, seconds
 
 
 class Serengeti(Homed):
-    """Snapshot Serengeti: the most frequent ``species``, predicted from count, behaviour, time and place of each
-    capture, from the folder ``path``.
+    """Snapshot Serengeti, from the folder ``path``. The label is which of the ``species`` most frequent species a
+    capture shows; features are count, behaviour, time and place.
 
     ``silo: site`` makes the 225 camera sites hospitals; the position of the camera is then not a feature.
     """

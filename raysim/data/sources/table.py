@@ -151,7 +151,7 @@ class Table(BaseModel):
 
     def reserve(self, by: str | None, column: str | None) -> Table:
         """Return this source, changed to divide rows by two columns; None changes nothing. Rows with the same value in
-        ``by`` are never divided between parts. The column ``column`` names the part of each row.
+        the column ``by`` are all in one part. The column ``column`` names the part of each row.
         """
         group = self.group if by is None or (by == "patient" and self.group) else by
         changed = {"group": group, "part": column or self.part}
@@ -195,8 +195,8 @@ class Table(BaseModel):
             raise DataError(self._as_read(str(error))) from None
 
     def _read(self, as_text: Sequence[str]) -> tuple[Records, list[str]]:
-        """Read the table, whose columns ``as_text`` are never numbers. Also return the columns that became categories
-        although their numbers may have lost a decimal comma or thousands separators.
+        """Read the table, whose columns ``as_text`` are never numbers. Also return the names of categorical columns in
+        which a number may have lost its decimal comma or thousands separators.
         """
         read = read_files(
             list(self.files()),
@@ -331,7 +331,7 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """Leave out rows without a label, if configured. Return the other rows, their hospitals, their positions in the
+        """Leave out rows without a label, if configured. Return the other rows, each row's hospital and position in the
         file (None: all rows), and a note.
         """
         column = table.column(self.label)
@@ -346,7 +346,7 @@ class Table(BaseModel):
     def _keep(
         self, table: pa.Table, silo: NDArray[Any]
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, str]:
-        """Return the rows of the configured hospitals, their hospitals, their positions in the file (None: all rows),
+        """Return the rows of the configured hospitals, each row's hospital and position in the file (None: all rows),
         and a note.
         """
         if self.hospitals is None:

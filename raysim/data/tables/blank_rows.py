@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Table, NDArray[np.int64] | None]:
-    """Return the rows of ``table`` that have a value, and their positions in the file, from 0, or None if all rows have
-    one.
+    """Return the rows of ``table`` that have a value, and their positions in the file, from 0. The positions are None
+    if the file has no blank row.
 
     A cell that contains only blanks counts as empty. ``left_out`` are the positions of blank rows that were already
     removed from ``table``.
@@ -50,8 +50,8 @@ def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tu
 
 
 def blank_row_remark(rows: NDArray[np.int64] | None, several: int) -> str:
-    """Return a remark on the blank rows among ``several`` rows; ``rows`` are the positions of the others. If ``rows``
-    is None, no row is blank and the remark is empty.
+    """Return a remark on the blank rows among ``several`` rows; ``rows`` are the positions of the other rows. If
+    ``rows`` is None, no row is blank and the remark is empty.
     """
     if rows is None:
         return ""

@@ -1,6 +1,7 @@
 """Convert numbers with a decimal comma, or with thousands separators, to plain numbers.
 
-The decimal mark is recognised if only one mark is possible; else an error asks for it.
+The decimal mark is recognised if only one mark is possible. Else the usual mark is assumed or, if none is usual, an
+error asks for the mark.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def with_points(
     - ``usual``: the decimal mark to assume if both marks are possible.
     - ``numeric``: columns that are numbers, whatever other texts they contain.
 
-    Raises ``DataError`` for commas that may have either meaning, and for decimal commas and points in one column.
+    Raises ``DataError`` for commas that may have either meaning if ``usual`` is None, and for decimal commas and points
+    in one column.
     """
     texts = {
         column.name: pc.cast(table.column(column.name), pa.string())

@@ -218,7 +218,7 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
 
 
 def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
-    """Return the first and last day of a column of numbers ``[N]`` that are probably dates, or None.
+    """Return the first and last day of a column of numbers ``[N]`` that are probably dates; None for another column.
 
     Dates are numbers such as ``20200131`` or, if the column's name suggests dates, spreadsheets' numbers of days
     (``43861``).

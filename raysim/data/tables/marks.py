@@ -18,7 +18,7 @@ def without_marks(
     """Return the table with nulls for the texts and numbers that the configuration declares as missing values (marks),
     and a warning for each mark that does not occur.
 
-    Marks that are declared for all columns are not replaced in the columns ``skipped``. If one of them occurs in a
+    Marks that are declared for all columns are not replaced in the columns ``skipped``. If such a mark occurs in a
     column of ``protected``, a mapping from columns to their roles, ``DataError`` is raised.
     """
     by_column = isinstance(reading.na_values, Mapping)

@@ -23,7 +23,7 @@ from raysim.data.tables.kinds import Finding, dates_of, find
 from raysim.data.tables.labels import event_of
 
 ROWS = 250_000
-"""The largest number of rows that are examined; of a longer table they are evenly spaced."""
+"""The largest number of rows that are examined. In a longer table, evenly spaced rows are examined."""
 
 _OF = r"(id|name|no|nr|num|number|code|key|hash)?"  # "of it", as in hospital_id
 _HOSPITAL = re.compile(
@@ -72,7 +72,7 @@ class Proposal:
 
     - ``attributes``: the columns of the patient's sex, age and ethnicity, by the attribute's configuration key.
     - ``drop``: the columns that should not be features, each with the reason.
-    - ``numbers``, ``categories``: the numbers of remaining columns of each kind.
+    - ``numbers``, ``categories``: the numbers of columns of each kind that remain as features.
     - ``event``: the class to propose for the key ``positive``; None if the key is not needed.
     - ``classes``: the classes of the label with their numbers of rows; empty for a real-valued label.
     - ``censored``: the proposed rule for reading values beyond a limit, such as ``<0.3``, by sign (``<``, ``>``).
@@ -99,7 +99,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column, what was found in its texts, its number of different values and, for few values, the rows of each.
+    """A column, what was found in its texts, its number of different values and, if these are few, the number of rows
+    with each.
 
     - ``whole``: whether the values are whole numbers.
     - ``dense``: whether the values are whole numbers that fill at least half of their range.

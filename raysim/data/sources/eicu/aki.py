@@ -103,7 +103,9 @@ def _missed(tables: Collection[str]) -> list[str]:
 
 
 def by_kind(columns: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
-    """Return measured features as numbers, and sex and flags as categories, which clustering treats differently."""
+    """Return measured features as numbers, and sex and flags as categories, because clustering treats numbers and
+    categories differently.
+    """
     flags = {feature for domain in FLAGS for feature in DOMAINS[domain]}
     values_of: dict[str, Any] = {}
     for name, values in columns.items():

@@ -34,8 +34,8 @@ def float32(values: NDArray[Any], absent: float = np.nan) -> NDArray[np.float32]
 
 
 def attributes(silo: NDArray[Any], stays: dict[str, NDArray[Any]]) -> dict[str, dict[str, str]]:
-    """Return attributes, such as the region, of each hospital in ``silo [N]``. If a hospital combines several of eICU
-    that differ in an attribute, its value is ``mixed``.
+    """Return attributes, such as the region, of each hospital in ``silo [N]``. The value is ``mixed`` if the hospital
+    combines several hospitals of eICU with different values.
     """
     names, of_silo = np.unique(silo, return_inverse=True)
     by_hospital: dict[str, dict[str, str]] = {str(name): {} for name in names}

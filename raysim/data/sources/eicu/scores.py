@@ -1,7 +1,7 @@
 """APACHE's own predictions of death in hospital, for comparison; they are never features.
 
-A prediction of -1 means that APACHE made no prediction. The table also contains the outcome, so only the columns of the
-scores are read.
+A prediction of -1 means that APACHE made no prediction. The table of predictions also contains the outcome, so only the
+columns of the scores are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCORES = {
     "apache_iva": ("predictedhospitalmortality", "IVa"),
     "apachescore": ("apachescore", "IVa"),
 }
-"""For each score, its column and the version of APACHE in whose rows it is found."""
+"""For each score, its column and its version of APACHE; only rows of this version are read."""
 
 
 def check_names(names: tuple[str, ...]) -> None:

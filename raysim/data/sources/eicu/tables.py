@@ -57,7 +57,8 @@ def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
 
 @contextmanager
 def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a DuckDB connection with a view of text columns for every table of ``schema``, empty without a file.
+    """Open a DuckDB connection with a view of text columns for every table of ``schema``; the view of a table without a
+    file is empty.
 
     Checksums of compressed files are checked, because DuckDB does not check them. Raises ``DataError`` naming a file
     that cannot be read, at the latest at the end of the ``with`` block, and ``ConfigError`` without DuckDB.
@@ -120,7 +121,9 @@ def _quoted(text: str) -> str:
 
 
 def _header(name: str, path: Path, needed: Sequence[str]) -> list[str]:
-    """Read the lower-case column names; raise ``DataError`` without rows or ``needed`` columns."""
+    """Read the column names of a file in lower case. Raises ``DataError`` if there is no row or a column of ``needed``
+    is absent.
+    """
     try:
         with gzip.open(path) if _gzipped(path) else path.open("rb") as file:
             lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
