@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class EarlierStarts:
     """The record of earlier starts of a run that was stopped and resumed.
 
-    Rounds that were run again after a stop drew fresh noise, so each repetition costs privacy.
+    If a round that is run again after a stop draws fresh noise, the repetition costs privacy.
     """
 
     starts: int = 0
@@ -165,7 +165,9 @@ class Outcome(Gathered):
     cluster: Ids | None
     """The row of ``models`` with the model of each hospital's cluster, ``[N]``; None without clusters."""
     newcomers: Newcomers | None = None
-    """The rule that assigns hospitals without training rows to clusters; None without a rule or such hospitals."""
+    """The rule that assigns hospitals without training rows to clusters; None without a rule, or if there are no such
+    hospitals.
+    """
     own_models: dict[int, NDArray[Any]]
     """The models ``[P]`` that hospitals store, by hospital id. If the run has ``private`` parameters, only the private
     parameters of these models are used."""

@@ -225,7 +225,9 @@ def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
 
 
 def read_csv(file: Path, wrong: str, **options: Any) -> pd.DataFrame:
-    """Read a CSV file. Raises ``DataError`` for an unreadable file; in the message, ``wrong`` follows the file's name."""
+    """Read a CSV file. Raises ``DataError`` for an unreadable file. In the message, ``wrong`` follows the file's
+    name.
+    """
     try:
         table: pd.DataFrame = pd.read_csv(file, **options)
         return table

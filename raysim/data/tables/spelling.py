@@ -24,8 +24,8 @@ _CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # rounded numbers as spreadsheet
 def twins(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Group the names that differ only in blanks, case or the composition of accents.
 
-    Single letters such as ``a`` and ``A`` differ, unless all single letters are usual answers such as ``Y``, ``y`` and
-    ``N``.
+    Single letters such as ``a`` and ``A`` differ, unless there are at most six names and all single letters are usual
+    answers such as ``Y``, ``y`` and ``N``.
 
     >>> twins(["dead", "alive", "Dead", "dead "]), twins(["a", "A"]), twins(["ward  1", "ward 1"]), twins("FMm")
     ([('dead', 'Dead', 'dead ')], [], [('ward  1', 'ward 1')], [('M', 'm')])
@@ -87,8 +87,8 @@ def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None
 
 
 def check_cut(field: str, name: str, values: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
-    """Raise ``DataError`` for numbers that a spreadsheet has shortened, such as 1.23E+10, so that different ones may be
-    equal.
+    """Raise ``DataError`` for numbers that a spreadsheet has shortened, such as 1.23E+10, so that different numbers may
+    be equal.
 
     ``values [N]`` are the values of the column ``name``; ``rows`` is as in :func:`check_totals`.
     """

@@ -179,7 +179,9 @@ def _parquet(path: Path, field: str) -> pa.Table:
 
 
 def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
-    """Restore dictionary columns of the schema ``written``; Parquet itself stores only dictionaries of texts."""
+    """Restore the dictionary type of columns that have this type in the schema ``written``; Parquet itself keeps it
+    only for texts.
+    """
     for k, column in enumerate(table.schema):
         as_written = written.field(column.name).type if written.get_all_field_indices(column.name) else column.type
         if pa.types.is_dictionary(as_written) and not pa.types.is_dictionary(column.type):

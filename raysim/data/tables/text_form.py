@@ -1,7 +1,8 @@
 """The form of a text table: encoding, separator, decimal mark, and lines above the column names.
 
 What the configuration does not name is recognised: the encoding from the whole file, the separator from the first
-lines. If two separators or encodings fit equally well, an error names the configuration key that decides.
+lines. If two separators fit equally well and neither is the usual one, an error names the configuration key that
+decides.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
     """Return ``WESTERN`` if the file may be in this encoding. Raises ``DataError`` if it cannot be, or if some lines
     are UTF-8.
 
-    Another single-byte encoding is not detected.
+    A file in another single-byte encoding may also be taken for ``WESTERN``.
     """
     mixed = wrong = 0
     for number, line in enumerate(file, start=1):

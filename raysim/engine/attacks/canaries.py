@@ -51,8 +51,8 @@ class Canaries(Tampering):
         return crafted
 
     def components(self, update: Update) -> Floats:
-        """Return the component of a round's ``update`` along each canary's own parameters, ``[M]``; 0 if the canary's
-        hospital sent nothing.
+        """Return the component of a round's ``update`` along each canary's own parameters, ``[M]``. If the server
+        receives single updates, it is 0 for a canary whose hospital sent nothing.
         """
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:

@@ -37,8 +37,9 @@ SCALE = 0.01
 class Pass(HospitalStep):
     """The hospital's side of one Weiszfeld iteration (pass).
 
-    The hospital trains only in the first pass of a round and stores its update until the last one. In each pass it
-    sends the update times a weight ``b_i``, and a vector ``[G]``: ``b_i`` for the sum of the update, 0 for the others.
+    The hospital trains only in the first pass of a round and stores its update until the last pass. In each pass it
+    sends the update times a weight ``b_i``, and a vector ``[G]``: ``b_i`` for the sum that contains the update, 0 for
+    the other sums.
     """
 
     centres: Floats

@@ -66,8 +66,8 @@ class HospitalGroup:
     def round(self, plan: RoundPlan, states: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
         """Evaluate the server's models, then let the sampled hospitals train from them.
 
-        Return this process's part of the round's result, and what hospitals store until the next round, which is empty
-        if the round does not change it. Raises :class:`TrainingDiverged` or :class:`HospitalFailed`.
+        Return this process's part of the round's result, and what hospitals store until the next round (empty if the
+        round does not change what they store). Raises :class:`TrainingDiverged` or :class:`HospitalFailed`.
         """
         began = time.perf_counter()
         states = states or {}

@@ -1,7 +1,7 @@
 """The local updates of a round at the hospitals of one process, and the messages that hospitals then send.
 
-A strategy may define a chain of local problems, which a hospital minimises one after the other. They have been checked
-by :mod:`raysim.strategies.checks`.
+A strategy may define a chain of local problems, which a hospital minimises one after the other. The problems have been
+checked by :mod:`raysim.strategies.checks`.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class HospitalContext:
 
 
 class MadeOfRows:
-    """A cache of what client programs have computed from hospitals' rows. The least recently used entries are dropped
+    """A cache of what client programs have computed from hospitals' rows. The least recently used arrays are dropped
     first.
     """
 

@@ -44,8 +44,8 @@ def run(
     result: PartialResult,
     made: MadeOfRows,
 ) -> HospitalStates:
-    """Run a client program at hospitals of this process, whose positions in ``plan.ids`` are ``mine``. Add what they
-    send to ``result``, and return what they store until the next round.
+    """Run a client program at hospitals of this process; ``mine`` has the hospitals' positions in ``plan.ids``. Add
+    what hospitals send to ``result``, and return what they store until the next round.
 
     Raises :class:`StrategyError` or :class:`HospitalFailed`.
     """

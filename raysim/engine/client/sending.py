@@ -145,7 +145,9 @@ class Sending:
         )
 
     def remember(self, j: int, what: str, vector: Any) -> None:
-        """Store a copy of ``vector`` at the hospital of local update ``j`` for later rounds. ``what`` is its name."""
+        """Store a copy of ``vector`` under the name ``what`` at the hospital of local update ``j``, for later
+        rounds.
+        """
         self._states.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
 
     def _add(self, leaving: Leaving, group: int, weight: float, vector: Parameters) -> None:

@@ -123,7 +123,9 @@ class Evaluation:
             )
 
     def due(self, round: int) -> bool:
-        """Return whether models are evaluated, or training losses measured, after ``round`` (not the last round)."""
+        """Return whether models are evaluated, or training losses measured, after ``round``, which is not the last
+        round.
+        """
         if self._evaluated(round):
             return True
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
