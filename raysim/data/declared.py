@@ -2,7 +2,7 @@
 
 A range from a public data dictionary scales a column without reading any row. Means and standard deviations may be
 computed from sums with privacy noise. The range then also limits what a row adds to these sums, and thus the noise that
-they need. A row adds ``(1, u, u^2)`` for each numeric column with a recorded value, where ``u`` is the value scaled
+the sums need. A row adds ``(1, u, u^2)`` for each numeric column with a recorded value, where ``u`` is the value scaled
 from the range to -1 to 1.
 """
 
@@ -34,7 +34,7 @@ values of a normal distribution lie within two standard deviations of its mean.
 
 LEAST_DEVIATION = 1.0 / 16.0
 """The lower limit of a standard deviation that is computed from noisy sums, as a share of half the column's range. A
-smaller one would be mostly noise, and division by it would make values extremely large.
+smaller standard deviation would be mostly noise, and division by it would make values extremely large.
 """
 
 
@@ -72,7 +72,7 @@ class SumNoise(Protocol):
 
     @property
     def named(self) -> str:
-        """A description of the noise, which the federation stores."""
+        """The description of the noise that the federation stores."""
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -44,7 +44,7 @@ class Numeric:
 
     - ``scale``: infinite if all training rows have the same value; the feature is then always 0.
     - ``flagged``: whether an added 0/1 feature flags missing values.
-    - ``limits``: the declared least and greatest value of a column that is not scaled; None for all other columns.
+    - ``limits``: the declared least and greatest value, if the column is declared and not scaled; else None.
     """
 
     name: str

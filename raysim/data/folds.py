@@ -20,7 +20,7 @@ def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: ND
     """Assign each row a fold in ``0..folds-1``, ``[N]``.
 
     ``home [N]`` is the index of each row's hospital in ``names``. ``group [N]`` identifies the group of each row, such
-    as its patient, which is never divided. If ``group`` is None, each row is a group. ``y [N]`` are class indices or
+    as its patient; a group is never divided. If ``group`` is None, each row is a group. ``y [N]`` are class indices or
     real-valued labels; real-valued labels do not stratify the folds. Each hospital uses a random stream of its own,
     which depends on ``seed`` and the hospital's name. The class of a group is the highest class index among its rows.
 

@@ -75,8 +75,8 @@ def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int6
 
 
 def label_spread(federation: Federation, part: str = "train") -> dict[str, float]:
-    """Compute three measures of how much a real-valued label differs between hospitals that have rows of ``part``, by
-    name.
+    """Compute, by name, three measures of how much a real-valued label differs between hospitals that have rows of
+    ``part``.
 
     ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows.
     ``std_within`` is the population standard deviation of rows around their hospital's mean. Hospitals are weighted by
@@ -95,7 +95,7 @@ def label_spread(federation: Federation, part: str = "train") -> dict[str, float
 
 
 def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, float]:
-    """Compute all metrics of how much class shares differ between hospitals, by name.
+    """Compute, by name, all metrics of how much class shares differ between hospitals.
 
     ``counts [H, C]`` is the number of rows of each class at each hospital. ``epsilon`` smooths the shares in the
     weighted population stability index (WPSI).
@@ -199,10 +199,10 @@ def hellinger_distance(counts: Counts) -> float:
 
 
 def jensen_shannon_distance(counts: Counts) -> float:
-    """Compute the square root of the generalised Jensen-Shannon divergence (base 2) of the class shares of hospitals
-    with equal weights.
+    """Compute the square root of the generalised Jensen-Shannon divergence (base 2) of hospitals' class shares. All
+    hospitals have equal weights.
 
-    For more than two hospitals the divergence is divided by its upper bound log2 H.
+    For ``H`` > 2 hospitals with rows, the divergence is divided by its upper bound ``log2 H``.
     """
     shares = _shares(counts)
     if len(shares) < 2:
@@ -225,8 +225,9 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
       rows.
     - ``l1`` (Zhao et al.): twice ``pooled``.
     - ``ordinal``: mean over pairs of ``sum |difference of the cumulative shares|``, for classes that have an order.
-    - ``fedartml``: square root of a mean over pairs, as in the library FedArtML. It compares the two *sets of shares*,
-      so two hospitals with one class each have distance 0 even if the classes differ. Use it for reproduction only.
+    - ``fedartml``: as in the library FedArtML, square root of the mean over pairs of
+      ``sum |difference of the sorted shares| / C``. Two hospitals with one class each have distance 0 even if the
+      classes differ. Use it for reproduction only.
     """
     shares = _shares(counts)
     if kind in ("pooled", "l1"):

@@ -18,11 +18,11 @@ from raysim.core.words import counted
 from raysim.data.federation import PARTS
 
 ROUNDED = 0.0015
-"""The largest difference from 1 of a sum of three fractions that counts as rounding to three digits."""
+"""The largest deviation from 1, in the sum of three fractions, that is attributed to rounding to three digits."""
 
 
 class Split(Section):
-    """``data.split``: fractions, split at random at each hospital; or folds; or a column of the data that names each
+    """``data.split``: fractions for a random split at each hospital, or folds, or a column of the data that names each
     row's part.
 
     - ``train``, ``validation``, ``test``: fractions that sum to 1; ``train`` and ``test`` above 0. A sum that differs
@@ -31,8 +31,8 @@ class Split(Section):
       where the source identifies patients, else ``row``.
     - ``seed``: the seed of the random split. None: the run's seed.
     - ``folds``: the number of folds of a cross-validation, instead of fractions. The run with seed ``s`` tests on fold
-      ``s mod folds`` and trains on all others. ``seed``, or ``s div folds`` where it is None, assigns the folds: runs
-      with seeds from 0 to ``folds - 1`` then make one cross-validation.
+      ``s mod folds`` and trains on all other folds. ``seed``, or ``s div folds`` where it is None, assigns the folds:
+      runs with seeds from 0 to ``folds - 1`` then make one cross-validation.
     - ``column``: a column with the values ``train``, ``validation`` or ``test``; the other fields then stay unset.
     - ``independent``: whether the part or fold of a patient (or row) depends on no other patient. Fractions are then
       met on average only. None: true under a privacy guarantee for patients or rows.
@@ -89,8 +89,9 @@ class Split(Section):
     def _without_idle_fractions(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Write the configuration without the keys that have no effect.
 
-        Fractions are omitted if folds or a column decide the parts, because a configuration with both is refused.
-        Defaults of ``unseen``, ``used`` and ``trained_on`` are omitted so that runs of earlier versions can be resumed.
+        Fractions are omitted if folds or a column decide the parts, because a configuration that also has fractions is
+        refused. Defaults of ``unseen``, ``used`` and ``trained_on`` are omitted so that runs of earlier versions can be
+        resumed.
         """
         decided = self.folds is not None or self.column is not None
         idle = {*(PARTS if decided else ()), *(() if self.unseen else ("unseen",))}
@@ -145,11 +146,11 @@ def assign(
     """Assign each row a part, ``[N]``: 0 train, 1 validation, 2 test.
 
     ``home [N]`` is the index of each row's hospital in ``names``. ``group [N]`` identifies the group of each row, such
-    as its patient, which is never divided. If ``group`` is None, each row is a group. Each hospital permutes its groups
-    with a random stream of its own, which depends on ``seed`` and the hospital's name. The first groups are for
+    as its patient; a group is never divided. If ``group`` is None, each row is a group. Each hospital permutes its
+    groups with a random stream of its own, which depends on ``seed`` and the hospital's name. The first groups are for
     training, the next for validation, and the rest for test. The numbers of rows are as close as possible to the
-    fractions. Training gets at least one group. A group that also has rows at an earlier hospital keeps its part from
-    there, and counts towards the later hospital's fractions too.
+    fractions. Training gets at least one group. A group that also has rows at an earlier hospital keeps the part that
+    it got there. Its rows also count towards the later hospital's fractions.
     """
     part = np.empty(len(home), np.int8)
     by_hospital = np.argsort(home, kind="stable")

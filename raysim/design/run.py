@@ -44,7 +44,7 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A planned comparison and larger variants of it, with the power of each; the plan itself is the first."""
+    """A planned comparison and larger variants of it, with the power of each; the first variant is the plan itself."""
 
     design: Design
     variants: Sequence[Variant]

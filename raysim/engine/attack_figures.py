@@ -72,9 +72,9 @@ def attack_figures(
 
 
 def trigger_rate(job: Job, outcome: Outcome, data: Any, hospitals: NDArray[np.bool_]) -> float:
-    """Return the success rate of a backdoor at the hospitals marked in ``hospitals [N]``; NaN if undefined. Of the rows
-    that are not in the attack's target class, it is the share that the model assigns to this class once they contain
-    the trigger.
+    """Return the success rate of a backdoor at the hospitals marked in ``hospitals [N]``; NaN if undefined. The rate is
+    the share of rows outside the attack's target class that the model assigns to this class once they contain the
+    trigger.
     """
     section = job.adversary
     if section is None or section.feature is None:

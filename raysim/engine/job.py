@@ -84,7 +84,7 @@ class Job:
     privacy: PrivacySection | None = None
     """The configured privacy guarantee; None means no guarantee."""
     guarantee: Guarantee | None = None
-    """The privacy guarantee with its calibrated noise; None if there is none or it has not been computed yet."""
+    """The privacy guarantee with its calibrated noise; None without a guarantee, or if it has not been computed yet."""
     secure: SecureSection | None = None
     canaries: Canaries | None = None
     tests_groups: bool = False
@@ -166,8 +166,7 @@ class Outcome(Gathered):
     """The row of ``models`` with the model of each hospital's cluster, ``[N]``; None without clusters."""
     newcomers: Newcomers | None = None
     """The rule that assigns hospitals without training rows to clusters; None without a rule, or if there are no such
-    hospitals.
-    """
+    hospitals."""
     own_models: dict[int, NDArray[Any]]
     """The models ``[P]`` that hospitals store, by hospital id. If the run has ``private`` parameters, only the private
     parameters of these models are used."""
@@ -205,10 +204,10 @@ class Outcome(Gathered):
 
     all_rows: Ids | None = None
     """The number of rows of each hospital in the full data, ``[N]``, if the federation has only some of these rows;
-    None if it has all."""
+    None if the federation has all rows."""
     one_class: dict[str, Mask] = field(default_factory=dict)
     """For each evaluated model, by name, a mask ``[N]`` of the hospitals that trained their own model, or their private
-    parameters, on rows of one class only. It is empty under a privacy guarantee, which hides this."""
+    parameters, on rows of one class only. It is empty under a privacy guarantee, which hides these hospitals."""
     noisy_sizes: Ids | None = None
     """The number of patients or rows on which each hospital trains, with noise, ``[N]``; None if exact numbers are
     public."""

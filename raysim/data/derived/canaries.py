@@ -1,6 +1,6 @@
 """Federations with canaries: patients or hospitals that an audit adds.
 
-Each canary patient has a feature of its own, which is 0 in all other rows.
+Each canary patient has a feature of its own, which is 0 in the rows of all other patients.
 """
 
 from __future__ import annotations

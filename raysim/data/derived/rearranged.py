@@ -66,7 +66,7 @@ def _people(federation: Federation) -> NDArray[np.int64] | None:
 def _order(
     federation: Federation, trained: NDArray[np.bool_], added: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows' positions in their new order, and each hospital's bounds in this order, ``[H, 4]``."""
+    """Return the old positions of all rows, in the new order, and each hospital's bounds in this order, ``[H, 4]``."""
     index: list[NDArray[np.int64]] = []
     bounds, at, total = np.empty_like(federation.bounds), 0, len(federation.y)
     for h, (start, train, validation, stop) in enumerate(federation.bounds.tolist()):

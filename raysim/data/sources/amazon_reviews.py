@@ -25,8 +25,9 @@ CATEGORIES = ("baby products", "beauty", "grocery gourmet food", "health persona
 
 
 class AmazonReviews(Texts):
-    """Amazon reviews: 50,000 texts, 6 product categories, from ``path``. With ``silo: user``, each reviewer is a
-    hospital.
+    """Amazon reviews: 50,000 texts, 6 product categories, from ``path``.
+
+    With ``silo: user``, each reviewer is a hospital.
     """
 
     predicts: ClassVar[str] = "product category of a review"

@@ -2,7 +2,7 @@
 
 Dirichlet: M. Yurochkin et al., *Bayesian Nonparametric Federated Learning of Neural Networks*, ICML 2019, in the form
 of Q. Li et al., *Federated Learning on Non-IID Data Silos*, ICDE 2022. Similarity: S. P. Karimireddy et al.,
-*SCAFFOLD*, ICML 2020. Both are used by D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, 2025.
+*SCAFFOLD*, ICML 2020. Both rules are used by D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, 2025.
 
 :func:`dirichlet` and :func:`similarity` return the hospital of each row.
 """

@@ -80,8 +80,8 @@ class Partition(Alternatives):
 
 
 class Pooled(BaseModel):
-    """A pooled data set for ``clients``, divided by ``partition`` with random numbers from ``seed``. With ``rows`` it
-    is a random sample of that many rows.
+    """A pooled data set for ``clients``, divided by ``partition`` with random numbers from ``seed``. With ``rows``, a
+    random sample of at most that many rows is used.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -164,8 +164,8 @@ class Pooled(BaseModel):
 
 
 class Homed(Pooled, Alternatives):
-    """A pooled data set in which each row has an origin, such as a user. The origins are the hospitals if ``silo``
-    names them; with ``silo: partition``, a partition assigns hospitals.
+    """A pooled data set in which each row has an origin, such as a user. With ``silo: partition``, a partition assigns
+    hospitals; with any other ``silo``, the origins are the hospitals.
     """
 
     silo: str = "partition"

@@ -2,8 +2,8 @@
 
 A. Go, R. Bhayani, L. Huang: *Twitter Sentiment Classification using Distant Supervision*, Stanford, 2009, in its
 publisher's layout: CSV in Latin-1 without a header, with polarity (0 negative, 2 neutral, 4 positive), id, date, query,
-user and text. Only the 498 rows labelled by hand, ``testdata.manual.2009.06.14.csv``, contain neutral tweets. They make
-a third class if this file is in the folder.
+user and text. Only the 498 rows labelled by hand, ``testdata.manual.2009.06.14.csv``, contain neutral tweets. Neutral
+tweets make a third class if this file is in the folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ POLARITIES = {"0": "negative", "2": "neutral", "4": "positive"}
 
 
 class Sent140(Texts):
-    """Sentiment140: 1.6 million tweets, 2 or 3 classes, from ``path``. With ``silo: user``, each user is a hospital."""
+    """Sentiment140: 1.6 million tweets, 2 or 3 classes, from ``path``.
+
+    With ``silo: user``, each user is a hospital.
+    """
 
     predicts: ClassVar[str] = "sentiment of a tweet"
 

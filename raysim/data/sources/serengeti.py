@@ -39,10 +39,10 @@ _YEAR, _DAY = 365.25, 86_400.0  # days, seconds
 
 
 class Serengeti(Homed):
-    """Snapshot Serengeti, from the folder ``path``. The label is which of the ``species`` most frequent species a
-    capture shows; features are count, behaviour, time and place.
+    """Snapshot Serengeti: which of the ``species`` most frequent species a capture shows, from the folder ``path``.
 
-    ``silo: site`` makes the 225 camera sites hospitals; the position of the camera is then not a feature.
+    Features are count, behaviour, time and place. With ``silo: site``, the 225 camera sites are hospitals, and the
+    position of the camera is not a feature.
     """
 
     predicts: ClassVar[str] = "species of an animal"

@@ -1,6 +1,6 @@
 """An eICU-like federation generated from a seed, for first experiments without data.
 
-A row of hospital ``h`` is generated as follows; names in code style such as ``signal`` are fields of
+A row of hospital ``h`` is generated as follows; names of whole words, such as ``signal``, are fields of
 :class:`Synthetic`:
 
 1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j`` with
@@ -11,7 +11,7 @@ A row of hospital ``h`` is generated as follows; names in code style such as ``s
 3. The intercept ``c_h`` is solved so that the expected share of deaths is the hospital's prevalence, which is sampled
    from the range ``prevalence``. A share ``label_noise`` of labels is sampled from the prevalence without regard to the
    patient. With ``task: regression`` the label is the logit itself, a score of risk, plus ``noise * N(0, 1)``.
-4. The recorded value is ``z_j`` plus a shift of the hospital (by ``case_mix``) and one of its group (by
+4. The recorded value is ``z_j`` plus a shift of the hospital (by ``case_mix``) and a shift of its practice group (by
    ``group_shift``), converted to the feature's unit. The unit's scale is linear or logarithmic (creatinine, lactate
    ...), or the feature is a flag.
 5. The probability that a value is missing depends on the feature, the hospital and its practice group. It is higher for
@@ -53,7 +53,9 @@ SHARES = np.array([0.74, 0.11, 0.06, 0.03, 0.06])
 
 
 class Synthetic(BaseModel):
-    """A synthetic federation of hospitals similar to eICU's, generated from a seed; the label is death in hospital."""
+    """A synthetic federation of hospitals similar to eICU's, generated from a seed; the label is death in hospital or
+    its logit.
+    """
 
     invented: ClassVar[bool] = True
 

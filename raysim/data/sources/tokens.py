@@ -2,8 +2,8 @@
 
 Words are hashed (K. Weinberger, A. Dasgupta, J. Langford, A. Smola, J. Attenberg: *Feature Hashing for Large Scale
 Multitask Learning*, ICML 2009) rather than looked up in a list of the most frequent words. For such a list, hospitals
-would have to count the words of all texts, test rows included, and send the counts. The cost is that some words share
-an id.
+would have to count the words of all texts, test rows included, and send the counts. The cost of hashing is that some
+words share an id.
 """
 
 from __future__ import annotations

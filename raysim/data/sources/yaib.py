@@ -55,9 +55,9 @@ class Yaib(BaseModel):
     """Stays of an hourly cohort of Yet Another ICU Benchmark.
 
     Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
-    value. If every hour has a label, that of the hour after the first ``hours`` is used; stays without it are left out.
-    A label of truth values, or of 0 and 1, has two classes; decimal numbers are predicted as numbers. Rows before
-    admission are left out.
+    value. If every hour has a label, the label of the hour after the first ``hours`` is used. Stays without this label
+    are left out. A label of truth values, or of 0 and 1, has two classes; decimal numbers are predicted as numbers.
+    Rows before admission are left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

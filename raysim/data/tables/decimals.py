@@ -47,8 +47,8 @@ def with_points(
     usual: Mark | None = None,
     numeric: Collection[str] = (),
 ) -> tuple[pa.Table, Mark, str]:
-    """Return the table with plain numbers, the decimal mark it had, and a remark on thousands separators (empty if
-    it had none).
+    """Return the table with plain numbers, the decimal mark of ``table``, and a remark on its thousands separators
+    (empty if there were none).
 
     - ``named``: the configured decimal mark; None: the mark is recognised from the text columns that are mostly
       numbers.
@@ -163,7 +163,9 @@ def _has_points(column: pa.ChunkedArray) -> bool:
 
 
 def _has_fractions(column: pa.ChunkedArray) -> bool:
-    """Whether some number is not whole. Programs write whole numbers as 2.0 if other rows have no value."""
+    """Whether some number is not whole. A number such as 2.0 is whole: programs write it so if other rows have no
+    value.
+    """
     column = pc.cast(column, pa.float64(), safe=False)
     return bool(pc.any(pc.and_(pc.is_finite(column), pc.not_equal(pc.floor(column), column))).as_py())
 

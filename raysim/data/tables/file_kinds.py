@@ -130,7 +130,7 @@ def _quoted(program: str) -> str:
 
 
 def _one_of(tables: Callable[[Path], list[str]], path: Path) -> str:
-    """Return the name of a database's only table, or the placeholder ``TABLE`` if that is not certain."""
+    """Return the name of a database's only table, or the placeholder ``TABLE`` if the name is not certain."""
     names = tables(path)
     return names[0] if len(names) == 1 and names[0].isidentifier() else "TABLE"
 

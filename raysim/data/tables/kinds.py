@@ -123,7 +123,7 @@ class Finding:
         return list(dict.fromkeys(_AMOUNT.sub("", mark.strip()) for mark in self.of("unit")))
 
     def keys(self, name: str) -> tuple[str, ...]:
-        """Return alternative lines of YAML for the section ``data``, which define how to read the texts among the
+        """Return alternative lines of YAML for the section ``data``. The lines define how to read the texts among the
         column's numbers.
         """
         settling = []

@@ -68,7 +68,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The proposed roles of a table's columns; ``rows`` is its number of rows.
+    """The proposed roles of a table's columns; ``rows`` is the table's number of rows.
 
     - ``attributes``: the columns of the patient's sex, age and ethnicity, by the attribute's configuration key.
     - ``drop``: the columns that should not be features, each with the reason.

@@ -100,8 +100,8 @@ def unquoted(text: str) -> str:
 def canonical_number(text: str) -> str:
     """Return the canonical text of a number: no plus sign, no superfluous zeros, no minus before 0.
 
-    All digits of a number are kept. Numbers with an exponent that are whole are read as float64, because programs write
-    float64 numbers in this form. Only numbers of more than 22 digits or below .0000001 have an exponent.
+    All digits are kept, except that whole numbers with an exponent are read as float64, because programs write float64
+    numbers in this form. In the result, only magnitudes of at least 1e22, or between 0 and 1e-7, have an exponent.
 
     >>> [canonical_number(each) for each in ("1.50", "-0.0", "+1e16", "9007199254740993.0", "1E-30")]
     ['1.5', '0', '10000000000000000', '9007199254740993', '1e-30']

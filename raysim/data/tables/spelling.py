@@ -55,7 +55,9 @@ def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
 
 
 def twin_warnings(field: str, rows: Mapping[str, int]) -> list[str]:
-    """Return a warning for each set of names that are probably one name; ``rows`` has the number of rows of each."""
+    """Return a warning for each set of names that are probably one name; ``rows`` has the number of rows of each
+    name.
+    """
     return [
         f"{field}: {written(group, rows)} differ only in blanks or capitals: each is a separate group; write them alike"
         for group in twins(rows)

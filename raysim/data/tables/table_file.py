@@ -84,10 +84,10 @@ def read_table(
     """Read the table at ``path``, as texts from a text file and with the columns' types from a Parquet file.
 
     Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.rules.MISSING`) become nulls; in
-    the columns ``names`` only empty texts do. Decimal commas become points, except in the columns ``as_text``. The
-    columns ``numeric`` are numbers, whatever other texts they contain. ``keys`` are the separator, decimal mark and
-    encoding of a text file; None: recognise it from the file. If a file can be read in two ways, the values ``usual``
-    are assumed.
+    the columns ``names``, only empty texts become nulls. Decimal commas become points, except in the columns
+    ``as_text``. The columns ``numeric`` are numbers, whatever other texts they contain. ``keys`` are the separator,
+    decimal mark and encoding of a text file; None: recognise it from the file. If a file can be read in two ways, the
+    values ``usual`` are assumed.
 
     Raises ``DataError`` naming ``field`` if the file cannot be read as a table.
     """
@@ -135,7 +135,7 @@ def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _names_again(table: pa.Table) -> int:
-    """Return the first row, from 1, that repeats the column names, as in files that were joined; else 0."""
+    """Return the first row, from 1, that repeats the first two column names, as in files that were joined; else 0."""
     alike = [pc.equal(table.column(k), name) for k, name in enumerate(table.column_names[:2]) if name]
     again = pc.index(pc.and_(alike[0], alike[-1]), True).as_py() if alike else -1
     return int(again) + 1

@@ -52,7 +52,7 @@ class Files:
     def with_hospitals(self, column: str, field: str = "data.path") -> pa.Table:
         """Return the table with an added ``column``: the hospital after which each row's file is named.
 
-        Raises ``DataError`` if there already is this column, or if two files name the same hospital.
+        Raises ``DataError`` if there already is this column, or if two files are named after the same hospital.
         """
         if column in self.table.column_names:
             raise DataError(

@@ -2,7 +2,7 @@
 
 If a rule or an attack needs each hospital's update, hospitals send their updates one by one instead of a sum. Colluding
 Byzantine hospitals replace their updates. The server then computes each weighted sum that the strategy requests: with a
-robust rule, it is the total weight times the rule's aggregate. Without a rule, sums are the same, bit for bit, as if
+robust rule, a sum is the total weight times the rule's aggregate. Without a rule, sums are the same, bit for bit, as if
 hospitals had sent sums.
 """
 
@@ -124,8 +124,8 @@ class Byzantine(Step):
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
     def lying(self, answers: Answers, target: Ids) -> Answers:
-        """Return the ``answers``, in which each Byzantine hospital's answer is the mean answer of the honest hospitals
-        in ``target``.
+        """Return the ``answers`` with each Byzantine hospital's answer replaced by the mean answer of the honest
+        hospitals in ``target``.
         """
         honest, bad = np.isin(answers.ids, target), np.isin(answers.ids, self.bad)
         if not honest.any():
@@ -149,8 +149,8 @@ class Byzantine(Step):
         } | ({} if self._colluders is None else self._colluders.memory)
 
     def resume(self, memory: dict[str, Any] | None, size: int) -> None:
-        """Continue from the state in a checkpoint, with models of ``size`` parameters. Raises ``ValueError`` if it is
-        missing or has impossible values.
+        """Continue from the state in a checkpoint, with models of ``size`` parameters. Raises ``ValueError`` if the
+        state is missing or has impossible values.
         """
         if memory is None:
             raise ValueError("it has no state of attacks and rules, but the run uses them")

@@ -52,7 +52,7 @@ class Canaries(Tampering):
 
     def components(self, update: Update) -> Floats:
         """Return the component of a round's ``update`` along each canary's own parameters, ``[M]``. If the server
-        receives single updates, it is 0 for a canary whose hospital sent nothing.
+        receives single updates, the component is 0 for a canary whose hospital sent nothing.
         """
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:

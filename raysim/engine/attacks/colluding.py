@@ -27,7 +27,7 @@ aggregate ``[P]``."""
 class Colluders:
     """The attack of colluding hospitals in one job on ``federation``.
 
-    It is computed separately for each weighted sum of updates that the strategy requests.
+    The attack is computed separately for each weighted sum of updates that the strategy requests.
     """
 
     def __init__(self, section: AdversarySection, federation: Federation) -> None:

@@ -28,7 +28,7 @@ class Tally:
     rejected: int = 0
     """The number of updates to which the robust rule gave no weight, counted only for rules that select updates."""
     rejected_bad: int = 0
-    """The number of Byzantine hospitals' updates in ``rejected``."""
+    """The number of Byzantine hospitals' updates among those counted in ``rejected``."""
     bad: int = 0
     """The number of Byzantine hospitals' updates, counted only for rules that select updates."""
     admitted: float = 0.0

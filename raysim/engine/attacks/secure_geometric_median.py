@@ -1,4 +1,4 @@
-"""Geometric median under secure aggregation: smoothed Weiszfeld iterations, each one secure sum.
+"""Geometric median under secure aggregation: smoothed Weiszfeld iterations, each of which is one secure sum.
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
 Processing 2022, Algorithm 2 (smoothed Weiszfeld). In each iteration (pass), hospital ``i`` receives the current

@@ -206,7 +206,7 @@ class MadeOfRows:
     def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
         """Return the array cached under ``key``, or compute it by ``make`` and cache it.
 
-        The result depends on the bytes ``of``: an array that was cached with other bytes is not used.
+        ``of`` are bytes on which the result depends: an array that was cached with other bytes is not used.
         """
         known = self._arrays.get(key)
         if known is None or known[0] != of:

@@ -62,8 +62,8 @@ class Rearranging:
 
 
 def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearranging:
-    """Return the permutations of the group labels of patients in ``part``: all of them if they are few, else random
-    ones.
+    """Return the permutations of the group labels of patients in ``part``: all of them if rows and permutations are
+    few, else random ones.
     """
     rows, strides = int(federation.sizes(part).sum()), {}
     if rows <= FEW_ROWS:
@@ -167,7 +167,7 @@ class _Patients:
         return counts[:, :, : 1 if self.outcome is None else 2]
 
     def strata(self, h: int) -> list[NDArray[np.int8]]:
-        """Return the group labels of the rows of hospital number ``h``, as one array for each outcome."""
+        """Return the group labels of the rows of the hospital at position ``h``, as one array for each outcome."""
         mine = self.of_hospital(h)
         if self.outcome is None:
             return [self.labels[mine]]

@@ -17,7 +17,7 @@ def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, NDArra
 
 
 def counts(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, ...]:
-    """Return the only row of a query's result, whose values are whole numbers."""
+    """Return the only row of a query's result as whole numbers."""
     row = connection.execute(query).fetchone()
     assert row is not None  # An aggregate without GROUP BY always gives one row.
     return tuple(int(value) for value in row)
@@ -34,7 +34,7 @@ def float32(values: NDArray[Any], absent: float = np.nan) -> NDArray[np.float32]
 
 
 def attributes(silo: NDArray[Any], stays: dict[str, NDArray[Any]]) -> dict[str, dict[str, str]]:
-    """Return attributes, such as the region, of each hospital in ``silo [N]``. The value is ``mixed`` if the hospital
+    """Return attributes, such as the region, of each hospital in ``silo [N]``. A value is ``mixed`` if the hospital
     combines several hospitals of eICU with different values.
     """
     names, of_silo = np.unique(silo, return_inverse=True)

@@ -1,8 +1,8 @@
 """The eICU Collaborative Research Database (demo or full) as a federation's rows.
 
-Each ICU stay is one row, with features known by the prediction time. ``docs/eicu.md`` lists them, and the fields that
-are left out because they would reveal the label. DuckDB aggregates the csv files, with one SQL file for each clinical
-domain, so tables may be larger than memory.
+Each ICU stay is one row, with features known by the prediction time. ``docs/eicu.md`` lists these features, and the
+fields that are left out because they would reveal the label. DuckDB aggregates the csv files, with one SQL file for
+each clinical domain, so tables may be larger than memory.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[du
     file is empty.
 
     Checksums of compressed files are checked, because DuckDB does not check them. Raises ``DataError`` naming a file
-    that cannot be read, at the latest at the end of the ``with`` block, and ``ConfigError`` without DuckDB.
+    that cannot be read, at the latest at the end of the ``with`` block, and ``ConfigError`` if DuckDB is not installed.
     """
     need("duckdb", "eicu", "data.source")
     import duckdb
