@@ -72,7 +72,8 @@ def moved_by(rounds: Sequence[Round], before: int) -> list[int]:
 
 
 def figures(outcome: Outcome, section: SystemSection | None, task: TaskKind) -> dict[str, float]:
-    """Return a run's virtual times for tables, by name; empty if no ``section`` for a virtual clock is configured.
+    """Return a run's virtual times for tables, by name; empty if no ``section`` for a virtual clock is configured or no
+    round was run.
 
     The names are ``virtual_seconds`` and, for each target value of a metric, ``<metric>_target_seconds``,
     ``<metric>_target_bytes`` and ``<metric>_target_reached`` (1 or 0).
@@ -114,8 +115,8 @@ def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[st
 def by_time(results: Sequence[Result], metric: str) -> pd.DataFrame:
     """Return a table with one row per strategy, model, seed and evaluated round.
 
-    The columns are ``virtual_seconds``, the ``bytes`` exchanged so far, and the ``value`` of ``metric``. Runs without
-    virtual time are left out.
+    The other columns are ``virtual_seconds``, the ``bytes`` exchanged so far, and the ``value`` of ``metric``. Rounds
+    without virtual time are left out.
     """
     import pandas as pd
 

@@ -105,7 +105,7 @@ class RoundPlan:
     round: int
     models: NDArray[Any]
     """The server's ``M`` models, ``[M, P]``, in the run's precision. The shape is ``[0, P]`` if the round neither
-    evaluates nor trains, and ``[0, 0]`` for a call outside a round."""
+    evaluates nor trains, and ``[0, 0]`` for a client program outside a round's training."""
     ids: Ids
     """The hospital of each of the ``H`` local updates or program runs, by id, ``[H]``."""
     problem: LocalProblem | None
@@ -138,7 +138,7 @@ class RoundPlan:
 
     @property
     def at_once(self) -> bool:
-        """Whether these instructions are for a call outside a round's training."""
+        """Whether these instructions are for a client program outside a round's training."""
         return bool(self.models.shape[1] == 0)
 
     @property

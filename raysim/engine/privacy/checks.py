@@ -274,7 +274,9 @@ def _of_coins() -> list[str]:
 
 
 def _check_size(section: PrivacySection, terms: Terms) -> None:
-    """Raise ``ConfigError`` if the clipping bound or the noise is too large for the integers that store sums."""
+    """Raise ``ConfigError`` if the clipping bound or the noise is too large for the integers that store sums, or if the
+    noise on bits is too small.
+    """
     multiplier = section.noise_multiplier or 0.0
     if section.adaptive is not None:
         expected = terms.rate * terms.hospitals

@@ -102,7 +102,7 @@ class FixedWeights:
     shares: Floats
     """The largest possible weight of an update in each of the ``G`` sums, ``[G]``; 0 for a sum without hospitals."""
     extra: float
-    """The weight of the further numbers that hospitals send together with each update."""
+    """The largest possible weight of the further numbers that hospitals send together with each update."""
     members: Ids
     """The number of hospitals that belong to the same sum as each hospital, ``[N]``; 0 for a hospital in no sum."""
 

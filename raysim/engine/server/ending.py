@@ -81,7 +81,7 @@ class Ending:
     def _personalize(self) -> None:
         """Let hospitals train personal models, if the strategy or fine-tuning defines a local problem for this.
 
-        The traffic ledger records these messages after the last round.
+        The traffic ledger records the messages of this training under the round after the last one.
         """
         server, tuning = self._server, self._job.last.fine_tuning
         problem = server.strategy.personalize(server.view, server.state)
@@ -176,7 +176,9 @@ class Ending:
 
 
 def dated(server: JobServer, row: Round, cohort: ScheduledCohort) -> Round:
-    """Return ``row``. If the job has a virtual clock, add the virtual time at the end of the round of ``cohort``."""
+    """Return ``row``. If the job has a virtual clock, add the virtual time at the end of the round and the fields
+    ``asked`` and ``staleness`` of ``cohort``.
+    """
     if server.job.system is None or server.scheduler.clock is None:
         return row
     return replace(row, virtual_seconds=server.scheduler.clock.now, asked=cohort.asked, staleness=cohort.staleness)

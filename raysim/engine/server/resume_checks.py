@@ -1,7 +1,7 @@
 """Checks that a checkpoint fits the run: a changed checkpoint is rejected before any training.
 
-Shapes, counts and finite numbers are checked. The vectors that hospitals store for error feedback and the traffic
-ledger are also checked for removed entries, which would cause no error later.
+Shapes and counts are checked, and that numbers are finite. The traffic ledger, and the vectors that hospitals store for
+error feedback, are also checked for removed entries, which would cause no error later.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class Audit:
     membership: pd.DataFrame
     """One row per attack and hospital, and one row per attack for all hospitals together: see ``docs/audit.md``."""
     inverted: pd.DataFrame | None
-    """One row per feature of one patient: its true and its reconstructed value. None if not all layers of the model are
-    dense."""
+    """One row per feature of one patient, and one for the label: the true and the reconstructed value. None if not all
+    layers of the model are dense."""
     summary: dict[str, Any]
     """The results of each attack for the whole federation, as values for JSON."""
 
@@ -218,7 +218,7 @@ class Auditor:
     def _inverted(self) -> pd.DataFrame | None:
         """Reconstruct one patient's row from the update of a hospital that trains on this row alone.
 
-        The result has one row per feature. None if not all layers are dense.
+        The result has one row per feature and one for the label. None if not all layers are dense.
         """
         work, federation = self._job.work, self._federation
         model: Model = work.model.bind(federation, "cpu", "float64")
