@@ -56,7 +56,7 @@ def card_of_comparison(
 
 
 def card_of_run(config: Config, result: Result, hospitals: pd.DataFrame, noise: Mapping[Key, Noise] | None) -> Card:
-    """Return the decision card of one run. Without ``noise``, it has no line on groups of patients."""
+    """Return the decision card of one run. Without ``noise``, the card has no line on groups of patients."""
     return run_card(result, hospitals, _asked(config), noise=noise, remarks=_remarks(config, [result]))
 
 

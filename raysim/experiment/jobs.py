@@ -1,4 +1,4 @@
-"""Makes the job of one run: the training that a configuration describes, on a federation in its folder.
+"""Makes the job of one run: the training that a configuration describes, on a federation stored in a folder.
 
 The processes that run the trials of a sweep import this module, so it imports little.
 """

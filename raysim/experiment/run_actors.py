@@ -32,7 +32,7 @@ GONE_SECONDS = 5.0
 """Largest number of seconds to wait for a killed process to end."""
 
 PAUSE = 0.2
-"""Seconds between two messages that a run sends."""
+"""Smallest number of seconds between two messages of a run, except for its last message."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class RunActor:
     def run(self, run: Run, again: bool) -> Iterator[list[Event]]:
         """Execute a run, or resume it if ``again``, and write its files.
 
-        Yields lists of new events, at most one list every ``PAUSE`` seconds, until the run ends.
+        Yields lists of new events until the run ends.
         """
         run.prepare()
         federation = Federation.open(run.data)

@@ -1,5 +1,5 @@
-"""The messages between the coordinator and the actors, which simulate hospitals: instructions to them, and one result
-from each.
+"""The messages between the coordinator and the actors that simulate hospitals: instructions to the actors, and one
+result from each actor.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class PartialResult:
 
     units: NDArray[np.int64] | None = None
     """The weighted sums of hospitals' updates as integers in fixed point, ``[G, P]``, then rows with the sums of
-    further numbers."""
+    further numbers that hospitals send."""
     ids: Ids | None = None
     """The hospital of each of the actor's ``h`` local updates or program runs, by id, ``[h]``."""
     sums: NDArray[np.int64] | None = None

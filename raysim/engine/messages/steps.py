@@ -151,7 +151,7 @@ class HospitalStep:
 
 
 class Adding(HospitalStep):
-    """The last step before sending: it adds the vectors to the sums. :class:`Masking` also hides them."""
+    """The last step before sending: it adds the vectors to the sums. :class:`Masking` also masks the vectors."""
 
     @property
     def changes(self) -> bool:

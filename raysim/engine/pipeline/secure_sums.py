@@ -1,8 +1,8 @@
 """Secure sums in rounds: which hospitals mask together, what they send, and which sums the server opens.
 
 The hospitals whose updates belong to the same weighted sum form one group for secure aggregation. A hospital that drops
-out before it sends its masked update is left out, and the sum is scaled up to the weights of all its hospitals. If too
-few hospitals remain, the sum is discarded and changes nothing.
+out before it sends its masked update is left out, and the sum is scaled up to the weights of all hospitals of the
+group. If too few hospitals remain, the sum is discarded and changes nothing.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Bounding(HospitalStep):
 class Bounds(Step):
     """The server's step that makes hospitals clip replies to client programs.
 
-    ``unit`` replaces the privacy unit (row or patient) that the program declares, unless it is None.
+    ``unit`` replaces the privacy unit (row or patient) that the program declares, unless ``unit`` is None.
     """
 
     unit: str | None
@@ -43,7 +43,7 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], 
     declared norm.
 
     ``people()`` returns the patient of each row, ``[n]``. ``unit`` replaces the privacy unit (row or patient) that the
-    program declares, unless it is None.
+    program declares, unless ``unit`` is None.
     """
     sent, together = dict(reply.sent), dict[str, list[str]]()
     for name, send in program.sends.items():

@@ -164,7 +164,9 @@ def _evaluations(job: Job) -> int:
 
 
 def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
-    """Return the planned noisy releases other than updates. Raises ``ConfigError`` if they use up epsilon."""
+    """Return the planned noisy releases other than updates. Raises ``ConfigError`` if they cost the whole of a
+    configured epsilon.
+    """
     others = OtherReleases.of(planned(section, terms))
     if section.epsilon is not None and section.noise_multiplier is None:
         cost = accountant.epsilon(others.gaussians, section.delta) + others.laplace

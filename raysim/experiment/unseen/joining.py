@@ -3,9 +3,9 @@
 A hospital that was left out of training joins with some labelled rows. What it does depends on the strategy:
 
 - If hospitals train alone, the hospital trains a model on these rows.
-- If models share a body, it fits its own head.
-- Otherwise it fine-tunes the model, as participants do. With clusters, it first joins one by the strategy's rule, or
-  else the one whose model has the lowest mean loss on these rows.
+- If models share a body (the layers before the last), it fits its own head (the last layer).
+- Otherwise it fine-tunes the model, as participants do. With clusters, it first joins a cluster by the strategy's rule.
+  If there is no rule, it joins the cluster whose model has the lowest mean loss on these rows.
 
 The labelled rows are never used for testing.
 """
@@ -35,10 +35,10 @@ from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Pe
 from raysim.training.base import Model, Optimizer, Task
 
 RIDGE = 1.0
-"""The L2 penalty on the weights of a head (a model's last layer) that a joining hospital fits to its labelled rows."""
+"""The L2 penalty on the weights of a head that a joining hospital fits to its labelled rows."""
 
 SAME = 1e-9
-"""Relative standard deviation up to which an output of a body (the layers before the head) counts as constant."""
+"""Relative standard deviation up to which an output of a body counts as constant."""
 
 
 NOBODY = "nobody"
