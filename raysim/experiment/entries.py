@@ -34,8 +34,8 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """The strategy's readable name, followed by the model's name if a comparison runs every strategy with every
-        model.
+        """The strategy's readable name. If a comparison runs every strategy with every model, the model's name follows,
+        unless the readable name contains it.
         """
         learner, words = of_learner(self.learner), re.split(r"\W+", self.strategy_title.casefold())
         named = self.strategy_label == self.label or learner.split()[-1].casefold() in words

@@ -1,4 +1,5 @@
-"""Stores records that MLflow has not accepted in the experiment's folder, so that ``raysim resume`` can send them.
+"""Stores, in the experiment's folder, the records that MLflow has not accepted, so that ``raysim resume`` can send
+them.
 
 For each run, the file ``unsent.json`` names the run's folder, whose manifest lists the files to send.
 """

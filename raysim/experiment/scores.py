@@ -49,7 +49,7 @@ NONE = Scores((), {}, ())
 
 
 def asked(config: Config) -> Config:
-    """Return ``config``; if the data have clinical scores to compare with, it also stores the prediction of each row.
+    """Return ``config``, changed to store the prediction of each row if the data have clinical scores to compare with.
 
     Raises ``ConfigError`` if scores cannot be compared.
     """

@@ -74,7 +74,7 @@ class Measurement:
     thresholds: tuple[float, ...] | None = None
     """Thresholds of the predicted probability: for each of them, a hospital counts the rows that reach it."""
     counted: str | None = None
-    """The name of the model whose scores on validation rows are counted even without ``thresholds``."""
+    """The name of the model for which hospitals count validation rows by score even without ``thresholds``."""
     recalibrating: Recalibrating | None = None
     groups: Grouping | None = None
     rearranging: Rearranging | None = None

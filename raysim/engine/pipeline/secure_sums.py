@@ -204,7 +204,8 @@ class SecureSums(Step):
         """Return an array ``[H]`` with the bytes of each local update, and the total number of bytes that the server
         sends in addition to models.
 
-        The bytes of a hospital's number of rows are not included, because its masked update contains its weight.
+        The bytes of a hospital's number of rows are not included, because the masked update contains the hospital's
+        weight.
         """
         weights = self._weights(problem, len(ids))
         first = 0 if problem.sent is None else problem.sent.sums

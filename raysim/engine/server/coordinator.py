@@ -1,7 +1,8 @@
 """A run of a job, from its beginning or a checkpoint to its outcome.
 
 Usually, each process of hospitals receives one message in a round and replies with one. In round ``t``, all hospitals
-first evaluate the models of round ``t - 1``, and the sampled hospitals then train from these models.
+first evaluate the models of round ``t - 1`` if an evaluation is due. The sampled hospitals then train from these
+models.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class Ending:
         yield self._outcome(figures, row.metrics, serve, measured, recalibrated)
 
     def _return_to(self, best: RemoteState) -> Iterator[Round]:
-        """Evaluate the models of the last round. Then return to the state after the ``best`` round of early stopping,
-        whose models become the models of the run.
+        """Evaluate the models of the last round if an evaluation is due, and yield the round. Then return to the state
+        ``best``, whose models become the models of the run.
         """
         server, last = self._server, self._last
         if server.rounds:

@@ -102,8 +102,8 @@ class RemoteHospitals:
         return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
 
     def dealt(self, states: HospitalStates | None) -> StateReferences | None:
-        """Divide what hospitals store among the hospitals' processes. What belongs to the pooled rows goes to the first
-        process.
+        """Divide what hospitals store among the hospitals' processes. What is stored for the pooled rows goes to the
+        first process.
         """
         if states is None:
             return None

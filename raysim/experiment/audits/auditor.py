@@ -118,8 +118,8 @@ class Auditor:
         return scores, members
 
     def _tested(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask of the federation's ``N`` rows that a membership attack is evaluated on; ``members [N]`` marks
-        the training rows.
+        """Return a mask of those of the federation's ``N`` rows on which a membership attack is evaluated; ``members
+        [N]`` marks the training rows.
         """
         judged = members.copy()
         for _, _, validation, stop in self._federation.bounds.tolist():
@@ -192,8 +192,8 @@ class Auditor:
         } | {f"found_at_{share:g}": caught for share, caught in detected.at.items()}
 
     def _of_sums(self) -> dict[str, Any] | None:
-        """Count the training rows that can be reconstructed from what hospitals send for a two-class regression: sums
-        over their rows. Returns None if there are no such sums.
+        """Count the training rows that can be reconstructed from the sums over rows that hospitals send for a two-class
+        regression. Returns None if there are no such sums.
         """
         federation, strategy = self._federation, self._job.strategy
         clear = getattr(strategy, "sums", None) == "clear"

@@ -1,4 +1,4 @@
-"""Sentences and figures on hospitals that took no part."""
+"""Sentences and figures on hospitals that took no part in training."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ A hospital that was left out of training joins with some labelled rows. What it 
 
 - If hospitals train alone, the hospital trains a model on these rows.
 - If models share a body (the layers before the last), it fits its own head (the last layer).
-- Otherwise it fine-tunes the model, as participants do. With clusters, it first joins a cluster by the strategy's rule.
-  If there is no rule, it joins the cluster whose model has the lowest mean loss on these rows.
+- In all other cases, it fine-tunes the model, as participants do. With clusters, it first joins a cluster by the
+  strategy's rule. If there is no rule, it joins the cluster whose model has the lowest mean loss on these rows.
 
 The labelled rows are never used for testing.
 """
@@ -58,8 +58,8 @@ def joined(
 ) -> Joined | None:
     """Return hospital ``h``'s predictions by a model that was adapted to the hospital's labelled ``rows``.
 
-    Models are fine-tuned only if ``how`` is ``fine_tune``. ``served`` names the model; ``defined``: whether it can be
-    used at the hospital without labelled rows. Returns None if there is no adapted model.
+    Models are fine-tuned only if ``how`` is ``fine_tune``. ``served`` names the model; ``defined``: whether this model
+    can be used at the hospital without labelled rows. Returns None if there is no adapted model.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
@@ -169,8 +169,8 @@ def _differ(y: NDArray[Any]) -> bool:
 def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
     """Fine-tune a model for hospital ``h`` on its labelled test rows. ``served`` names the model.
 
-    ``joined`` has the indices of the rows. Returns None if it is empty, if the hospital does not use a single model of
-    the server, or if its model was recalibrated.
+    ``joined`` has the indices of the rows. Returns None if there are no such rows, if the hospital does not use a
+    single model of the server, or if its model was recalibrated.
     """
     row = _chosen(run, served, h, joined)
     if row is None or not len(joined):
