@@ -35,7 +35,7 @@ class Reached:
     round: int
     """The round at whose end the target was reached; 0 if never."""
     virtual_seconds: float
-    """Virtual time from the run's start; NaN if the target was never reached."""
+    """Virtual time from the run's start; NaN if the target was never reached, or without a virtual clock."""
     bytes: float
     """The bytes exchanged until the target was reached; NaN if it was never reached."""
 

@@ -147,7 +147,8 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
     over all hospitals, ``[G, columns]``.
 
     ``parts`` has one result per process, and ``order`` sorts the concatenated hospitals of all processes by id. Over
-    all hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined.
+    all hospitals, the AUPRC and R2 are undefined; for a label with more than two classes, also the AUROC and the
+    recall.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)

@@ -143,7 +143,7 @@ class RoundPlan:
 
     @property
     def only_reads(self) -> bool:
-        """Whether hospitals store nothing new in this round."""
+        """Whether hospitals only run a client program that stores nothing."""
         # In local training, steps may store something even if the program does not.
         return self.problem is None and self.call is not None and not self.call.remembers
 

@@ -59,7 +59,9 @@ class JobRun:
         return self._server.rounds
 
     def state_after_round(self) -> RunState | None:
-        """Return the state after the last round that was yielded; None before the first round."""
+        """Return the state after the last round that was yielded, except the run's final round; None before the run
+        begins.
+        """
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 
     def run(self) -> Iterator[Round | Outcome]:
