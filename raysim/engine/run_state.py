@@ -53,7 +53,7 @@ class RunState:
     """The last round whose update the state includes; 0 before the first round."""
     state: State
     states: HospitalStates | None
-    """What hospitals store between rounds; None if no strategy has made them store anything."""
+    """What hospitals store between rounds; None if the strategy has not made hospitals store anything."""
     memory: Any = None
     """What the client selection remembers between rounds."""
     history: History | None = None

@@ -43,7 +43,9 @@ class Entry:
 
     @property
     def strategy_title(self) -> str:
-        """The strategy's readable name: the label in its configuration, else the title or the name of its class."""
+        """The strategy's readable name: the label in its configuration. Without a label, it is the title of the
+        strategy's class, or the class's name if it has no title.
+        """
         cls, section = type(self.strategy), self.config.strategy
         title = vars(cls).get("title")
         title = title if isinstance(title, str) and title else cls.__name__

@@ -127,8 +127,8 @@ def files_in(out: Manifest) -> list[tuple[str, str]]:
 
 
 def size_sentences(result: Result) -> dict[str, str]:
-    """Return a sentence for each model with a defined size slope, which measures how performance depends on hospital
-    size.
+    """Return, for each model, a sentence on its size slope: how performance depends on hospital size. Models without a
+    defined slope are left out.
     """
     slopes = {
         model: noise.slope_of(sums, result.outcome.stays(result.federation, model).tolist())

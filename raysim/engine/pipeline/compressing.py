@@ -84,7 +84,7 @@ class Compressing(HospitalStep):
 
 
 class CompressedUpdates(Step):
-    """The server's side of compression, which rejects strategies whose messages cannot be compressed. ``name`` is the
+    """The server's side of compression. It rejects strategies whose messages cannot be compressed. ``name`` is the
     strategy's name in errors.
     """
 

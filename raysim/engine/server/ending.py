@@ -27,7 +27,7 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Ending:
-    """The steps after the last round of a run, which started at time ``began``.
+    """The steps after the last round of a run. ``began`` is the time at which the run started.
 
     ``stopping`` has the validation losses of early stopping. ``best`` is the state after the round with the smallest
     validation loss.

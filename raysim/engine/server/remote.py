@@ -59,8 +59,8 @@ class RemoteHospitals:
         """Return hospitals' answers to a call that the strategy ``job`` makes before the first round or outside a
         round's training.
 
-        ``shares`` is 0 if each hospital adds the full noise; otherwise it is the number of hospitals, each of which
-        adds only a share of the noise.
+        ``shares`` is 0 if each hospital adds the full noise. If each hospital adds only a share of the noise,
+        ``shares`` is the number of hospitals.
         """
         program, precision = call.program, self._work.precision
         turn, noise = self._turns[program.name, round], statistic_noise(self._section, program)

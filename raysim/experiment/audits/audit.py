@@ -35,7 +35,7 @@ from raysim.experiment.session import Session, open_session
 from raysim.report.terminal.progress import data_warnings
 
 FEWEST_SHADOWS = 4
-"""Smallest number of shadow federations, unless it is 0."""
+"""Smallest number of shadow federations other than 0."""
 
 MOST = {"shadows": 10_000, "canaries": 1_000_000}
 """Largest numbers of shadow federations and of canaries."""

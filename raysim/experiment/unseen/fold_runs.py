@@ -36,8 +36,8 @@ them, or as other models do."""
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
     """Return the strategy whose runs also serve to evaluate ``entry`` at hospitals that are left out of training.
 
-    If hospitals train alone, this is another strategy with the same preparation of data, if there is one; otherwise
-    ``entry`` itself.
+    If hospitals train alone under ``entry``, this is a strategy of joint training with the same preparation of data, if
+    there is one. In all other cases, it is ``entry``.
     """
     alike = (
         each
