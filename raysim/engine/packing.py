@@ -148,8 +148,8 @@ def unpack_newcomers(packed: Mapping[str, Any] | None, arrays: Mapping[str, NDAr
 
 
 def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
-    """Return the state classes called ``name`` whose module paths share the most parts with the path of the strategy's
-    module.
+    """Return the state classes called ``name`` whose module paths have the longest common beginning with the path of
+    the strategy's module.
     """
     home = type(strategy).__module__.split(".")
     by_depth: dict[int, list[type[State]]] = {}

@@ -26,7 +26,8 @@ class History:
     setup_down: int
     """The bytes that hospitals received before the first round."""
     models_held: Ids
-    """The number of models that each hospital already had when its local update began, ``[N]``."""
+    """The number of models that each hospital already had when its current local update began, ``[N]``; 0 if no update
+    is in progress."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
     """The training losses that are not stored with a round, such as the loss before training."""
     cohorts: list[Ids | None] = field(default_factory=list)
@@ -52,7 +53,7 @@ class RunState:
     """The last round whose update the state includes; 0 before the first round."""
     state: State
     states: HospitalStates | None
-    """What hospitals store between rounds; None if no strategy has made them store anything."""
+    """What hospitals store between rounds; None if the strategy has not made hospitals store anything."""
     memory: Any = None
     """What the client selection remembers between rounds."""
     history: History | None = None
@@ -64,7 +65,8 @@ class RunState:
     reception: Any = None
     """The state of the privacy guarantee, in plain values; see :attr:`UpdatePipeline.guaranteed`."""
     best: RunState | None = None
-    """The state after the round with the smallest validation loss; None unless the job may end with its models."""
+    """The state after the round with the smallest validation loss; None without early stopping, or if no loss has been
+    finite."""
     attacks: Any = None
     """The state of attacks, robust rules and secure sums, in plain values; None without such state."""
 

@@ -35,7 +35,7 @@ class Reached:
     round: int
     """The round at whose end the target was reached; 0 if never."""
     virtual_seconds: float
-    """Virtual time from the run's start; NaN if the target was never reached."""
+    """Virtual time from the run's start; NaN if the target was never reached, or without a virtual clock."""
     bytes: float
     """The bytes exchanged until the target was reached; NaN if it was never reached."""
 
@@ -72,7 +72,8 @@ def moved_by(rounds: Sequence[Round], before: int) -> list[int]:
 
 
 def figures(outcome: Outcome, section: SystemSection | None, task: TaskKind) -> dict[str, float]:
-    """Return a run's virtual times for tables, by name; empty if no ``section`` for a virtual clock is configured.
+    """Return a run's virtual times for tables, by name; empty if no ``section`` for a virtual clock is configured or no
+    round was run.
 
     The names are ``virtual_seconds`` and, for each target value of a metric, ``<metric>_target_seconds``,
     ``<metric>_target_bytes`` and ``<metric>_target_reached`` (1 or 0).
@@ -114,8 +115,8 @@ def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[st
 def by_time(results: Sequence[Result], metric: str) -> pd.DataFrame:
     """Return a table with one row per strategy, model, seed and evaluated round.
 
-    The columns are ``virtual_seconds``, the ``bytes`` exchanged so far, and the ``value`` of ``metric``. Runs without
-    virtual time are left out.
+    The other columns are ``virtual_seconds``, the ``bytes`` exchanged so far, and the ``value`` of ``metric``. Rounds
+    without virtual time are left out.
     """
     import pandas as pd
 

@@ -56,7 +56,9 @@ def card_of_comparison(
 
 
 def card_of_run(config: Config, result: Result, hospitals: pd.DataFrame, noise: Mapping[Key, Noise] | None) -> Card:
-    """Return the decision card of one run. Without ``noise``, it has no line on groups of patients."""
+    """Return the decision card of one run. Without ``noise``, the card says that fairness between groups of patients
+    was not tested.
+    """
     return run_card(result, hospitals, _asked(config), noise=noise, remarks=_remarks(config, [result]))
 
 

@@ -230,7 +230,7 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 
 
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return each strategy's name and the pages of its runs, by seed and address."""
+    """Return each strategy's name with the pages of its runs, each as a seed and an address."""
     pages: dict[str, list[tuple[str, str]]] = {}
     names = distinct((each.label for each in results), {each.label: each.title for each in results if each.title})
     for result in results:

@@ -34,8 +34,8 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """The strategy's readable name, followed by the model's name if a comparison runs every strategy with every
-        model.
+        """The strategy's readable name. If a comparison runs every strategy with every model, the model's name follows,
+        unless the readable name contains it.
         """
         learner, words = of_learner(self.learner), re.split(r"\W+", self.strategy_title.casefold())
         named = self.strategy_label == self.label or learner.split()[-1].casefold() in words
@@ -43,7 +43,9 @@ class Entry:
 
     @property
     def strategy_title(self) -> str:
-        """The strategy's readable name: the label in its configuration, else the title or the name of its class."""
+        """The strategy's readable name: the label in its configuration. Without a label, it is the title of the
+        strategy's class, or the class's name if it has no title.
+        """
         cls, section = type(self.strategy), self.config.strategy
         title = vars(cls).get("title")
         title = title if isinstance(title, str) and title else cls.__name__

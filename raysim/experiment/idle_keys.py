@@ -26,7 +26,7 @@ from raysim.strategies.base import Strategy
 from raysim.training.models import takes_raw
 
 Uses = Callable[[Config, Strategy], bool]
-"""A function that returns whether a run of this complete configuration and strategy uses a certain key."""
+"""A function of a run's complete configuration and its strategy. It returns whether the run uses a certain key."""
 
 OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
 """The keys of ``training`` that fine-tuning after the last round uses."""

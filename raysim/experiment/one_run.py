@@ -53,11 +53,12 @@ class Run:
     trial: bool = False
     """Whether the run is a trial of ``tune``, which writes neither its model nor a page."""
     first: bool = True
-    """Whether the run has the first seed: in a comparison only such runs have a page and test patient groups."""
+    """Whether the run has the first seed: in a comparison, only such runs have a page and test the differences between
+    groups of patients."""
     checked: Job | None = None
     """The run's job after its noise was calibrated to the privacy guarantee; None before that."""
     held: tuple[str, ...] = ()
-    """The hospitals that are left out of training. If there are any, predictions are written only for them."""
+    """The hospitals that are left out of training. If hospitals are left out, predictions are written only for them."""
 
     def prepare(self) -> None:
         """Create the run's data if the run leaves out the hospitals of a fold."""
@@ -97,7 +98,8 @@ class Run:
     ) -> Generator[Round | Result, None, None]:
         """Execute the run in its ``opened`` folder, from its start or its last checkpoint, and write its files.
 
-        Yields each round after its evaluation, and finally the result; a finished run yields the stored ones.
+        Yields each round after its evaluation, and finally the result. If the run was finished before, its stored
+        rounds and result are yielded.
         """
         config, finished = self.entry.config, opened.finished()
         if finished is None:

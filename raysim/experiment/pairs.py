@@ -28,8 +28,8 @@ def going_together(
 ) -> tuple[list[Entry], tuple[Unpaired, ...]]:
     """Return the entries that ``check`` accepts, and the pairs of strategy and model that it rejects.
 
-    ``check`` takes an entry and the configuration key of its strategy, and raises ``ConfigError`` to reject it. Raises
-    this error if a strategy is rejected with every model, or a model with every strategy.
+    ``check`` takes an entry and the configuration key of its strategy, and raises ``ConfigError`` to reject the entry.
+    This error is passed on if a strategy is rejected with every model, or a model with every strategy.
     """
     refused: dict[str, ConfigError] = {}
     strategies = list(dict.fromkeys(entry.strategy_label for entry in entries))

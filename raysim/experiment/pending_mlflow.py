@@ -1,4 +1,5 @@
-"""Stores records that MLflow has not accepted in the experiment's folder, so that ``raysim resume`` can send them.
+"""Stores, in the experiment's folder, the records that MLflow has not accepted, so that ``raysim resume`` can send
+them.
 
 For each run, the file ``unsent.json`` names the run's folder, whose manifest lists the files to send.
 """
@@ -22,8 +23,8 @@ from raysim.tracking.stores import NOWHERE
 
 
 def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
-    """Store the records that the MLflow store at ``uri`` did not accept, and return a line for the user; None if there
-    are none.
+    """Store the records that the MLflow store at ``uri`` did not accept, and return a line for the user; None if MLflow
+    accepted all.
     """
     if not recorder.pending:
         (folder / PENDING_MLFLOW).unlink(missing_ok=True)
@@ -36,7 +37,8 @@ def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
 
 
 def send_pending(folder: Path, tracking: TrackingSection) -> str | None:
-    """Send the records stored in ``folder`` to MLflow, and return a line that reports it; None if there are none.
+    """Send the records stored in ``folder`` to MLflow, and return a line that reports it; None if no records are
+    stored.
 
     Raises ``ResourceError`` if the MLflow store rejects them again, and ``ConfigError`` for a damaged file.
     """
@@ -71,8 +73,8 @@ def _counted(runs: int) -> str:
 
 
 def _plain(folder: Path, run: PendingRun) -> dict[str, Any]:
-    """Return a run's unsent records as JSON values, with the run's folder relative to ``folder``, or None if the run
-    failed.
+    """Return a run's unsent records as JSON values. ``files`` is the run's folder relative to ``folder``; None for a
+    run without files, such as a failed one.
     """
     home = next((path.parent for name, path in run.files.items() if "/" not in name), None)
     tree = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}

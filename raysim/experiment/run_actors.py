@@ -26,13 +26,13 @@ from raysim.experiment.session import ACTOR_START_SECONDS, RESTARTS, InProcess, 
 from raysim.strategies.base import Ids
 
 PATIENCE = 10.0
-"""Seconds that an actor waits until no other process uses a run's folder."""
+"""Largest number of seconds that an actor waits while another process uses a run's folder."""
 
 GONE_SECONDS = 5.0
 """Largest number of seconds to wait for a killed process to end."""
 
 PAUSE = 0.2
-"""Seconds between two messages that a run sends."""
+"""Smallest number of seconds between two messages of a run, except for its last message."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class RunActor:
     def run(self, run: Run, again: bool) -> Iterator[list[Event]]:
         """Execute a run, or resume it if ``again``, and write its files.
 
-        Yields lists of new events, at most one list every ``PAUSE`` seconds, until the run ends.
+        Yields lists of new events until the run ends.
         """
         run.prepare()
         federation = Federation.open(run.data)
@@ -122,7 +122,7 @@ class RunActors:
     def run(self, runs: Sequence[Run], again: bool, spared: Spared = ()) -> Generator[tuple[int, Event], None, None]:
         """Execute all runs on the actors, and yield each event with the index of its run.
 
-        A run whose actor is lost is resumed in a new actor. After an error whose type is not in ``spared``, no further
+        A run whose actor is lost is resumed in a new actor. After an error whose type is not in ``spared``, no later
         run begins. Runs before the failed one are completed before its error is raised.
         """
         waiting, at_work = deque(range(len(runs))), dict[Any, _Running]()

@@ -47,7 +47,8 @@ def write_run_page(
 ) -> None:
     """Write the ``report.html`` of a run of ``config``. ``frozen`` is the configuration as stored with the run.
 
-    ``whole`` is the folder of the run's comparison, if any, whose page has the figures of single hospitals.
+    ``whole`` is the folder of the comparison to which the run belongs, if any. The comparison's page then has the
+    figures of single hospitals.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
@@ -98,7 +99,7 @@ def attribute_figures(
     titles: Mapping[str, str],
     sketched: Sent,
 ) -> list[svg.Figure]:
-    """Write the performance of ``models`` by kind of hospital, and return its plots.
+    """Write the performance by kind of hospital, and return its plots for ``models``.
 
     ``overview`` is the table of :func:`raysim.report.tables.comparison`. ``sketched`` is what hospitals sent to
     estimate the covariance between models.
@@ -126,7 +127,9 @@ def files_in(out: Manifest) -> list[tuple[str, str]]:
 
 
 def size_sentences(result: Result) -> dict[str, str]:
-    """Return for each model a sentence on its size slope, which measures how performance depends on hospital size."""
+    """Return, for each model, a sentence on its size slope: how performance depends on hospital size. Models without a
+    defined slope are left out.
+    """
     slopes = {
         model: noise.slope_of(sums, result.outcome.stays(result.federation, model).tolist())
         for model, sums in result.outcome.pairs.items()
@@ -165,7 +168,9 @@ def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, .
 
 
 def tracked_at(tracking: object) -> list[tuple[str, str]]:
-    """Return a link to the MLflow server, or for a local store the command that opens it; empty without a store."""
+    """Return a link to the MLflow server, or for a local store the command that opens it; empty without a store, or if
+    its address may contain a password.
+    """
     uri = str(tracking.get("uri") or "") if isinstance(tracking, Mapping) else ""
     if uri in ("", NOWHERE) or "@" in uri:  # the page must not contain a password
         return []

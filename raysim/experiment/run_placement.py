@@ -1,6 +1,5 @@
-"""Decides whether runs are split over all actors one after the other, or execute concurrently, one per actor.
-
-Results are the same, bit for bit. For small runs, waiting for the slowest actor costs more than training.
+"""Decides whether runs execute one after the other, each split over all actors, or concurrently, one per actor. Results
+are the same, bit for bit. For small runs, waiting for the slowest actor costs more than training.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def fits_here(resources: ResourcesSection, load: Load, products: float) -> bool:
 
 
 def _anywhere(resources: ResourcesSection) -> bool:
-    """Return whether runs may execute in any process of this machine: none needs a GPU or special actors."""
+    """Return whether runs can execute in any process here: none needs a GPU, special actors or shipped data."""
     return (
         resources.device != "cuda"
         and not (resources.gpus_per_actor or resources.per_hospital or resources.autoscale)

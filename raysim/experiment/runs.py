@@ -161,8 +161,9 @@ class Experiment(Prepared):
     def _run_left_out(
         self, services: RunServices, whole: Opened, parent: Record, results: Sequence[Result]
     ) -> list[Judged]:
-        """Train every strategy with every seed again, each time without the hospitals of one fold. Return the
-        evaluations."""
+        """Train the strategies again with every seed, each time without the hospitals of one fold. Return the
+        evaluations.
+        """
         if not self.folds:
             return []
         together = 1 if services.actors is None else services.actors.count

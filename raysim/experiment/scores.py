@@ -1,7 +1,7 @@
 """Existing scores of the rows, such as APACHE IV, as references of a comparison.
 
 A score is not trained, so that its results differ over seeds only by the test rows. Rows without a value of a score are
-excluded if a model is compared with it.
+excluded if a model is compared with this score.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Scores:
     results: Sequence[Result]
     """One result per score and seed, on the test rows that have a value."""
     sent: Sent
-    """The sums that hospitals send to evaluate the scores, and the strategies' models on rows with a score."""
+    """The sums that hospitals send to evaluate the scores, and to evaluate the strategies' models on the rows with a
+    score."""
     notes: Sequence[str]
     """One sentence on each score that lacks values in some rows."""
 
@@ -48,7 +49,7 @@ NONE = Scores((), {}, ())
 
 
 def asked(config: Config) -> Config:
-    """Return ``config``; if the data have clinical scores to compare with, it also stores the prediction of each row.
+    """Return ``config``, changed to store the prediction of each row if the data have clinical scores to compare with.
 
     Raises ``ConfigError`` if scores cannot be compared.
     """

@@ -36,7 +36,8 @@ RESTART_SECONDS = 60.0
 """Seconds that a restart may take before Ray itself is considered lost."""
 
 SILENCE = 3.0
-"""A coordinator is lost if it is silent for this many times ``resources.timeout`` plus :data:`RESTART_SECONDS`."""
+"""A coordinator is lost if it is silent for this number times the sum of ``resources.timeout`` and
+:data:`RESTART_SECONDS`."""
 
 
 def longest_silence(resources: ResourcesSection) -> float:
@@ -233,7 +234,7 @@ class OnRay:
 def place_live(
     rows: Ids, resources: ResourcesSection, names: Sequence[str], live: tuple[Node, ...]
 ) -> tuple[Placement, tuple[Node, ...]]:
-    """Return the placement of hospitals on actors and nodes, and the nodes that it uses.
+    """Return the placement of hospitals on actors and nodes, and the nodes to which it refers.
 
     ``rows [N]`` are the hospitals' numbers of rows. If the actors do not fit on the ``live`` nodes, the nodes that the
     autoscaler may start (``resources.autoscale``) are used as well.

@@ -29,7 +29,8 @@ class TrainingLosses:
     """The loss of the best constant prediction; NaN if the label is a real number."""
 
     def curve(self, by_round: Mapping[int, float | None]) -> dict[int, float]:
-        """Return the training loss by round; round 0 is before training. Empty if no loss was measured.
+        """Return the training loss by round; round 0 is before training. Empty if the loss before training was not
+        measured.
 
         ``by_round`` has the losses of later rounds, None where not measured.
         """
@@ -40,7 +41,8 @@ class TrainingLosses:
 
 
 def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float:
-    """Return the mean loss of the best constant prediction over labels ``y [n]``; NaN if labels are real numbers.
+    """Return the mean loss of the best constant prediction over labels ``y [n]``; NaN if ``y`` is empty or contains
+    real numbers.
 
     With the class weights ``w_c`` and the shares ``p_c`` of the classes among the labels, the loss is ``-sum_c w_c p_c
     log q_c``, where the predicted probability ``q_c`` is proportional to ``w_c p_c``.

@@ -69,12 +69,12 @@ class Measurement:
     noise: FigureNoise | None = None
     """The noise on the sums from which all metrics are computed; None means exact metrics."""
     last: bool = False
-    """Whether the models are final. Hospitals then also send histograms of scores and sums over pairs of rows or, if
-    the label is a real number, histograms of errors."""
+    """Whether the models are final. For two classes, hospitals then also send histograms of scores and sums over pairs
+    of rows; for a label that is a real number, histograms of errors."""
     thresholds: tuple[float, ...] | None = None
     """Thresholds of the predicted probability: for each of them, a hospital counts the rows that reach it."""
     counted: str | None = None
-    """The name of the model whose scores on validation rows are counted even without ``thresholds``."""
+    """The name of the model for which hospitals count validation rows by score even without ``thresholds``."""
     recalibrating: Recalibrating | None = None
     groups: Grouping | None = None
     rearranging: Rearranging | None = None
@@ -108,8 +108,8 @@ class Measured:
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Each hospital's sums over pairs of an event and a non-event, ``[h]``."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Each hospital's randomly weighted sums, ``[h, SUMS]``, from which the covariance with other models' AUROCs is
-    estimated."""
+    """Each hospital's randomly weighted sums, ``[h, SUMS]``, from which the covariance between the AUROCs of two models
+    is estimated."""
     noisy_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The noisy sums of each hospital from which its metrics are computed, ``[h, width]``; empty if metrics are exact.
     """

@@ -85,8 +85,8 @@ class Recalibrated:
     events: Ids
     """The number of validation rows with the event (the positive class) at each hospital, ``[N]``."""
     prior: Prior | None = None
-    """The prior distribution of ``a`` under method ``eb``; a hospital without rows gets its mean. None for other
-    methods."""
+    """The prior distribution of ``a`` under method ``eb``; None for other methods. The ``a`` of a hospital without rows
+    is the mean of this distribution."""
 
     @property
     def facts(self) -> dict[str, float]:

@@ -25,7 +25,7 @@ CHUNK_BYTES = 8 * 2**20
 """The size in bytes of the features that are copied at a time, if they are not cached."""
 
 MAPPED_BYTES = 2**30
-"""The size in bytes of a federation's memory-mapped features above which their memory is released after rows have been
+"""If a federation's memory-mapped features have more bytes than this, their memory is released after rows have been
 copied."""
 
 

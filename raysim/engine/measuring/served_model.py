@@ -1,4 +1,4 @@
-"""The measurements of one model at the hospitals that use it, from its outputs for their rows."""
+"""The metrics of one model at the hospitals that use it, computed from the model's outputs for their rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ServedModel:
 
     @property
     def scores_rows(self) -> bool:
-        """Whether the model has one output per row."""
+        """Whether the model is a classifier with one output per row, as for two classes."""
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:

@@ -7,7 +7,8 @@ run.
 
 A run stops after ``patience`` checks in a row without a fall. A loss is a fall if it is below the loss at the previous
 fall by more than ``tolerance`` times the loss before training. For the first fall, the comparison is with the loss
-before training. A loss that is not finite does not count as a fall.
+before training. If that loss is not finite, the first finite loss counts as a fall and replaces it. A loss that is not
+finite does not count as a fall.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Stopping:
 
     @property
     def best(self) -> int | None:
-        """Return the round with the smallest validation loss; None if no loss was checked."""
+        """Return the round with the smallest validation loss; None if no loss is finite."""
         at = self._checks.best
         return None if at is None else self.rounds[at]
 

@@ -61,7 +61,7 @@ def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequen
     data. ``bands`` are the lower bounds of age groups in years.
 
     Return None if there is no attribute to group by. Raises ``ConfigError`` for an attribute that the data does not
-    have.
+    have, or that has more than :data:`MOST_GROUPS` groups.
     """
     attributes = federation.patient_attributes
     for attribute in wanted or ():
@@ -127,8 +127,9 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts the rows of ``hospitals`` by hospital and group. Also return an array ``[h *
-    G + 1]``: the position in this order at which each group of each hospital starts, and finally ``n``.
+    """Return the order ``[n]`` that sorts the rows of the ``h`` hospitals by hospital and by the ``G`` groups
+    ``levels``. Also return an array ``[h * G + 1]``: the position in this order at which each group of each hospital
+    starts, and finally ``n``.
     """
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
@@ -146,7 +147,8 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
     over all hospitals, ``[G, columns]``.
 
     ``parts`` has one result per process, and ``order`` sorts the concatenated hospitals of all processes by id. Over
-    all hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined.
+    all hospitals, the AUPRC and R2 are undefined; for a label with more than two classes, also the AUROC and the
+    recall.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)
@@ -210,8 +212,8 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
 def table(
     federation: Federation, grouping: Grouping, groups: dict[str, dict[str, tuple[Floats, Floats]]]
 ) -> pd.DataFrame:
-    """Return the table ``patients.csv``: one row for each model, attribute, group and hospital with patients of the
-    group, and one row for each group over all hospitals.
+    """Return the table ``patients.csv``: one row for each model, attribute, group and hospital with evaluated rows of
+    the group, and one row for each group over all hospitals.
 
     ``groups`` are the results of :func:`merged`, by model and attribute.
     """
@@ -238,7 +240,7 @@ def table(
 
 def _weighted(values: Floats, weights: Floats) -> Floats:
     """Return the weighted mean ``[G]`` of ``values [N, G]`` over hospitals; NaN if a hospital with a positive weight
-    has no value.
+    has no value, or if no weight is positive.
     """
     counted = weights > 0
     total = np.where(counted, weights, 0.0).sum(axis=0)

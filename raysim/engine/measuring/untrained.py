@@ -83,8 +83,8 @@ def _counts(task: TaskKind) -> Mask:
 
 
 def trained_on_one_class(federation: Federation) -> Mask:
-    """Return a mask ``[N]`` of the hospitals whose training rows all have one class. It marks no hospital if the label
-    is a real number.
+    """Return a mask ``[N]`` of the hospitals that have training rows, all of the same class. It marks no hospital if
+    the label is a real number.
     """
     bounds = federation.bounds
     one: Mask = np.zeros(len(bounds), dtype=np.bool_)

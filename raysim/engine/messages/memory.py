@@ -19,4 +19,5 @@ KEPT = "kept "
 """The prefix of the names under which hospitals store what client programs keep; :data:`MODEL` has no prefix."""
 
 HELD, HELD_LOSS = "update", "loss"
-"""The names under which a hospital stores its update and its loss before training, if the round has further passes."""
+"""The names under which a hospital stores its trained update, and its loss before training, if it sends the update
+several times in a round."""

@@ -1,5 +1,5 @@
-"""The messages between the coordinator and the actors, which simulate hospitals: instructions to them, and one result
-from each.
+"""The messages between the coordinator and the actors that simulate hospitals: instructions to the actors, and one
+result from each actor.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class RoundPlan:
     round: int
     models: NDArray[Any]
     """The server's ``M`` models, ``[M, P]``, in the run's precision. The shape is ``[0, P]`` if the round neither
-    evaluates nor trains, and ``[0, 0]`` for a call outside a round."""
+    evaluates nor trains, and ``[0, 0]`` for a client program outside a round's training."""
     ids: Ids
     """The hospital of each of the ``H`` local updates or program runs, by id, ``[H]``."""
     problem: LocalProblem | None
@@ -138,12 +138,12 @@ class RoundPlan:
 
     @property
     def at_once(self) -> bool:
-        """Whether these instructions are for a call outside a round's training."""
+        """Whether these instructions are for a client program outside a round's training."""
         return bool(self.models.shape[1] == 0)
 
     @property
     def only_reads(self) -> bool:
-        """Whether hospitals store nothing new in this round."""
+        """Whether hospitals only run a client program that stores nothing."""
         # In local training, steps may store something even if the program does not.
         return self.problem is None and self.call is not None and not self.call.remembers
 
@@ -162,7 +162,7 @@ class PartialResult:
 
     units: NDArray[np.int64] | None = None
     """The weighted sums of hospitals' updates as integers in fixed point, ``[G, P]``, then rows with the sums of
-    further numbers."""
+    further numbers that hospitals send."""
     ids: Ids | None = None
     """The hospital of each of the actor's ``h`` local updates or program runs, by id, ``[h]``."""
     sums: NDArray[np.int64] | None = None

@@ -33,7 +33,8 @@ class SumLayout:
             begin, end = end, end + math.prod(send.shape) * send.groups
             self.places[name] = slice(begin, end)
         self.size = end + self.groups
-        """The length of the vector: all sums, followed by the number of hospitals in each group."""
+        """The length of the vector: all sums, followed by the number of hospitals in each group (:attr:`Reply.group`).
+        """
 
     def units(self, reply: Reply) -> NDArray[np.int64]:
         """Return the integers that one hospital sends, ``[size]``: the arrays in ``reply``, rounded to fixed point."""
@@ -45,7 +46,7 @@ class SumLayout:
         return vector
 
     def single(self, reply: Reply, name: str) -> NDArray[np.float64]:
-        """Return the array called ``name`` of one hospital's ``reply``, which is not summed over hospitals.
+        """Return the array called ``name`` from one hospital's ``reply``. This array is not summed over hospitals.
 
         An array with one entry per row is rounded to fixed point and summed over the rows.
         """
@@ -55,8 +56,8 @@ class SumLayout:
         return np.multiply(_rounded(array, send), 2.0**-send.bits, dtype=np.float64)
 
     def values(self, vector: NDArray[np.int64]) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.int64]]:
-        """Return the sums by name, and the number of hospitals in each group, from the sum ``vector`` of all
-        hospitals.
+        """Return, from the sum ``vector`` over all hospitals, the sums by name and the number of hospitals in each
+        group (:attr:`Reply.group`).
         """
         sums = {}
         for name, send in self.summed.items():

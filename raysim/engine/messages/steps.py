@@ -35,7 +35,7 @@ class Leaving:
     private: Mask | None
     """A mask of the parameters that never leave a hospital, ``[P]``; None without such parameters."""
     limit: float
-    """The number that the magnitude of every entry must stay below."""
+    """The number that the magnitude of every entry of the update must stay below."""
     loss: Callable[[], float]
     """Returns the hospital's mean loss before training."""
     check: Callable[[Floats, float], None]
@@ -151,7 +151,7 @@ class HospitalStep:
 
 
 class Adding(HospitalStep):
-    """The last step before sending: it adds the vectors to the sums. :class:`Masking` also hides them."""
+    """The last step before sending: it adds the vectors to the sums. :class:`Masking` also masks the vectors."""
 
     @property
     def changes(self) -> bool:
@@ -163,7 +163,7 @@ class Adding(HospitalStep):
         sums.add(group, weight, vector)
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add a number of ``hospital`` to the first entry of the last sum, such as the bit for adaptive clipping."""
+        """Add a number of ``hospital``, such as the bit for adaptive clipping, to the first entry of the last sum."""
         sums.add(len(sums.units) - 1, 1.0, np.eye(1, sums.units.shape[1])[0] * number)
 
     def admits(self, group: int, hospital: int) -> bool:

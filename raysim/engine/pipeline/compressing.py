@@ -54,8 +54,8 @@ class Compressing(HospitalStep):
         leaving.update[travels] = sent
 
     def exactly(self, weight: float) -> tuple[Compressing, float]:
-        """Adjust the grid's step so that messages times ``weight`` can be added exactly; see
-        :meth:`Compression.whole`.
+        """Adjust the grid's step so that messages times ``weight`` can be added exactly. Also return the new step times
+        ``weight``; see :meth:`Compression.whole`.
         """
         compression, counts = self.compression.whole(weight)
         return replace(self, compression=compression), counts
@@ -64,8 +64,8 @@ class Compressing(HospitalStep):
         """Return a hospital's ``update [p]`` as the server adds it, what the hospital stores for the next round, and
         the number of bits of its message.
 
-        ``before`` is what the hospital has stored; None in its first round. With EF21, the server stores an estimate of
-        each hospital's update: the message corrects the estimate, and the server adds the corrected estimate.
+        ``before`` is what the hospital has stored; None if nothing. With EF21, the server stores an estimate of each
+        hospital's update: the message corrects the estimate, and the server adds the corrected estimate.
         """
         made = self.compression
         if made.name == "random_k":
@@ -84,7 +84,7 @@ class Compressing(HospitalStep):
 
 
 class CompressedUpdates(Step):
-    """The server's side of compression, which rejects strategies whose messages cannot be compressed. ``name`` is the
+    """The server's side of compression. It rejects strategies whose messages cannot be compressed. ``name`` is the
     strategy's name in errors.
     """
 

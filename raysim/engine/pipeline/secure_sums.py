@@ -1,8 +1,8 @@
 """Secure sums in rounds: which hospitals mask together, what they send, and which sums the server opens.
 
 The hospitals whose updates belong to the same weighted sum form one group for secure aggregation. A hospital that drops
-out before it sends its masked update is left out, and the sum is scaled up to the weights of all its hospitals. If too
-few hospitals remain, the sum is discarded and changes nothing.
+out before it sends its masked update is left out, and the sum is scaled up to the weights of all hospitals of the
+group. If too few hospitals remain, the sum is discarded and changes nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 FIRST_OF_CALLS = 2**20
-"""The number of the first sum of client programs in a round, larger than the numbers of all sums of updates. Sums with
-different numbers have different masks."""
+"""The index of the first sum of client programs in a round, larger than the indices of all sums of updates. Sums with
+different indices have different masks."""
 
 
 class SecureSums(Step):
@@ -123,7 +123,7 @@ class SecureSums(Step):
 
     def masking(self, round: int, problem: LocalProblem, ids: Ids, number: int = 0) -> Masking | None:
         """Return how the hospitals ``ids``, which minimise ``problem`` in ``round``, mask their updates. None if no
-        updates are sent.
+        updates are sent, or if rows are pooled.
 
         ``number`` says how often hospitals have already sent their updates in this round.
         """
@@ -204,7 +204,8 @@ class SecureSums(Step):
         """Return an array ``[H]`` with the bytes of each local update, and the total number of bytes that the server
         sends in addition to models.
 
-        The bytes of numbers of rows are not included, because the masked updates contain the weights.
+        The bytes of a hospital's number of rows are not included, because the masked update contains the hospital's
+        weight.
         """
         weights = self._weights(problem, len(ids))
         first = 0 if problem.sent is None else problem.sent.sums

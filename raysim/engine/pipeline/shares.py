@@ -12,8 +12,8 @@ def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
     """Return the smallest possible number of noise shares in an opened secure sum over ``hospitals`` hospitals. Each
     hospital adds one share of the privacy noise.
 
-    If no hospital can drop out, the sum contains all shares. Otherwise it contains at least as many shares as hospitals
-    are needed to open it.
+    If no hospital can drop out, the sum contains all shares. If hospitals can drop out, the number of shares is at
+    least the number of hospitals that are needed to open the sum.
     """
     if not section.loses:
         return hospitals

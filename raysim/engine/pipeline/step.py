@@ -20,8 +20,8 @@ class Step:
     """
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort, whose local problem a step may change, for instance its weights under a privacy guarantee.
-        The strategy receives the update for the changed problem.
+        """Return the cohort. A step may change the cohort's local problem, for instance the weights under a privacy
+        guarantee. The strategy receives the update for the changed problem.
         """
         return cohort
 
@@ -57,7 +57,7 @@ class Step:
 
     def further(self, update: Update) -> LocalProblem | None:
         """Return the local problem with which hospitals send their updates of this round once more; None means that
-        they do not send them again. ``update`` is what the server received last.
+        hospitals send nothing more. ``update`` is what the server received last.
         """
         return None
 

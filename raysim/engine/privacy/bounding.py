@@ -27,9 +27,8 @@ class Bounding(HospitalStep):
 
 @dataclass(frozen=True)
 class Bounds(Step):
-    """The server's step that makes hospitals clip replies to client programs.
-
-    ``unit`` replaces the privacy unit (row or patient) that the program declares, unless it is None.
+    """The server's step that makes hospitals clip replies to client programs. If ``unit`` is given, it replaces the
+    privacy unit (row or patient) that the program declares.
     """
 
     unit: str | None
@@ -42,8 +41,8 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], 
     """Return a client program's ``reply`` with the contribution of each row, patient or hospital clipped to the
     declared norm.
 
-    ``people()`` returns the patient of each row, ``[n]``. ``unit`` replaces the privacy unit (row or patient) that the
-    program declares, unless it is None.
+    ``people()`` returns the patient of each row, ``[n]``. If ``unit`` is given, it replaces the privacy unit (row or
+    patient) that the program declares.
     """
     sent, together = dict(reply.sent), dict[str, list[str]]()
     for name, send in program.sends.items():

@@ -164,7 +164,9 @@ def _evaluations(job: Job) -> int:
 
 
 def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
-    """Return the planned noisy releases other than updates. Raises ``ConfigError`` if they use up epsilon."""
+    """Return the planned noisy releases other than updates. Raises ``ConfigError`` if they cost the whole of a
+    configured epsilon.
+    """
     others = OtherReleases.of(planned(section, terms))
     if section.epsilon is not None and section.noise_multiplier is None:
         cost = accountant.epsilon(others.gaussians, section.delta) + others.laplace
@@ -246,9 +248,9 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
     """Return the section with mode, adversary, epsilon and noise multiplier filled in. A missing epsilon or multiplier
     is computed from the other.
 
-    A missing value stays None if it differs between hospitals, depends on their noisy sizes, or is infinite. Raises
-    ``ConfigError`` if epsilon and multiplier are both given and disagree, or if epsilon is outside the range for which
-    noise can be computed.
+    A missing value stays None if it differs between hospitals, depends on their noisy sizes, or is infinite or 0.
+    Raises ``ConfigError`` if epsilon and multiplier are both given and disagree, or if epsilon is outside the range for
+    which noise can be computed.
     """
     mode, adversary = section.effective_mode, section.headline
     if section.against is None and terms.secure and mode in ("pooled", "distributed"):

@@ -1,4 +1,4 @@
-"""Checks of settings that no privacy guarantee allows, made before a run starts."""
+"""Checks, made before a run starts, that the settings of a job allow its privacy guarantee."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 MOST_BITS = 2.0**14
-"""The largest allowed standard deviation of the noise on the number of updates within the clipping bound. It is a
-thirtieth of the largest number that secure sums can store."""
+"""The largest allowed standard deviation of the noise on the number of updates within the clipping bound. It is 1/32 of
+the largest number that secure sums can store."""
 
 
 def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
@@ -274,7 +274,9 @@ def _of_coins() -> list[str]:
 
 
 def _check_size(section: PrivacySection, terms: Terms) -> None:
-    """Raise ``ConfigError`` if the clipping bound or the noise is too large for the integers that store sums."""
+    """Raise ``ConfigError`` if the clipping bound or the noise is too large for the integers that store sums, or if the
+    noise on hospitals' bits for adaptive clipping is too small.
+    """
     multiplier = section.noise_multiplier or 0.0
     if section.adaptive is not None:
         expected = terms.rate * terms.hospitals

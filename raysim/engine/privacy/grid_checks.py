@@ -2,10 +2,10 @@
 
 Each hospital adds its share of the noise to its update, and rounds each entry up or down at random to a multiple of the
 grid's step. The sum of rounded messages is not a function of the noisy sum, so rounding is not post-processing and may
-cost privacy. It costs no privacy if the standard deviation of a share is at least a few steps. The sum of messages is
-then distributed like the noisy sum after random rounding. If the shares of ``m`` hospitals each have a standard
-deviation of ``s`` steps, the probabilities of these two sums differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)``
-(Poisson's summation formula). With three steps and two hospitals, this is ``exp(-88)``.
+cost privacy. It costs practically no privacy if the standard deviation of a share is at least a few steps. The sum of
+messages is then distributed almost like the noisy sum after random rounding. If the shares of ``m`` hospitals each have
+a standard deviation of ``s`` steps, the probabilities of these two sums differ by about ``exp(-2 pi^2 s^2 (m - 1) /
+m)`` (Poisson's summation formula). With three steps and two hospitals, this is ``exp(-88)``.
 
 The grid must not clip: its range must include the largest sum of clipped vectors plus twelve standard deviations of the
 noise.

@@ -36,8 +36,8 @@ class Release(HospitalStep):
     """The standard deviation of the noise that each hospital adds to its message. If ``among`` is given, it is the
     standard deviation of the noise on the whole sum."""
     among: Floats | None = None
-    """The number by which ``own_noise`` is divided at each hospital, so that it adds only a share, ``[N]``. None means
-    that each hospital adds the full noise."""
+    """The number by which ``own_noise`` is divided at each hospital, so that the hospital adds only a share, ``[N]``.
+    None means that each hospital adds the full noise."""
     noise: Origin = "seeded"
     """The source of random numbers for the noise: the seed (``seeded``) or the operating system (``system``)."""
     bit: bool = False
@@ -102,7 +102,7 @@ class FixedWeights:
     shares: Floats
     """The largest possible weight of an update in each of the ``G`` sums, ``[G]``; 0 for a sum without hospitals."""
     extra: float
-    """The weight of the further numbers that hospitals send together with each update."""
+    """The largest possible weight of the further numbers that hospitals send together with each update."""
     members: Ids
     """The number of hospitals that belong to the same sum as each hospital, ``[N]``; 0 for a hospital in no sum."""
 

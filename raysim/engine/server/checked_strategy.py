@@ -1,6 +1,5 @@
-"""A wrapper of strategies that checks every returned value once, when it is returned.
-
-The rest of the engine can then rely on shapes, rows and weights.
+"""A wrapper of strategies that checks what they return. The rest of the engine can then rely on shapes, indices and
+weights.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A run of a job, from its beginning or a checkpoint to its outcome.
 
 Usually, each process of hospitals receives one message in a round and replies with one. In round ``t``, all hospitals
-first evaluate the models of round ``t - 1``, and the sampled hospitals then train from these models.
+first evaluate the models of round ``t - 1`` if an evaluation is due. The sampled hospitals then train from these
+models.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class JobRun:
         return self._server.rounds
 
     def state_after_round(self) -> RunState | None:
-        """Return the state after the last round that was yielded; None before the first round."""
+        """Return the state after the last round that was yielded, except the run's final round; None before the run
+        begins.
+        """
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 
     def run(self) -> Iterator[Round | Outcome]:

@@ -27,7 +27,7 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Ending:
-    """The steps after the last round of a run, which started at time ``began``.
+    """The steps after the last round of a run. ``began`` is the time at which the run started.
 
     ``stopping`` has the validation losses of early stopping. ``best`` is the state after the round with the smallest
     validation loss.
@@ -66,8 +66,8 @@ class Ending:
         yield self._outcome(figures, row.metrics, serve, measured, recalibrated)
 
     def _return_to(self, best: RemoteState) -> Iterator[Round]:
-        """Evaluate the models of the last round. Then return to the state after the ``best`` round of early stopping,
-        whose models become the models of the run.
+        """Evaluate the models of the last round if an evaluation is due, and yield the round. Then return to the state
+        ``best``, whose models become the models of the run.
         """
         server, last = self._server, self._last
         if server.rounds:
@@ -81,7 +81,7 @@ class Ending:
     def _personalize(self) -> None:
         """Let hospitals train personal models, if the strategy or fine-tuning defines a local problem for this.
 
-        The traffic ledger records these messages after the last round.
+        The traffic ledger records the messages of this training under the round after the last one.
         """
         server, tuning = self._server, self._job.last.fine_tuning
         problem = server.strategy.personalize(server.view, server.state)
@@ -176,7 +176,9 @@ class Ending:
 
 
 def dated(server: JobServer, row: Round, cohort: ScheduledCohort) -> Round:
-    """Return ``row``. If the job has a virtual clock, add the virtual time at the end of the round of ``cohort``."""
+    """Return ``row``. If the job has a virtual clock, add the virtual time at the end of the round and the fields
+    ``asked`` and ``staleness`` of ``cohort``.
+    """
     if server.job.system is None or server.scheduler.clock is None:
         return row
     return replace(row, virtual_seconds=server.scheduler.clock.now, asked=cohort.asked, staleness=cohort.staleness)

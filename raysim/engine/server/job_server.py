@@ -167,8 +167,8 @@ class JobServer:
         return self.strategy.serve(replace(self.view, call=self.measure), self.state)
 
     def newcomers(self) -> Newcomers | None:
-        """Return the strategy's rule that assigns hospitals without training rows to clusters; None without a rule or
-        such hospitals.
+        """Return the strategy's rule that assigns hospitals without training rows to clusters; None without a rule,
+        clusters or such hospitals.
         """
         if self.state.cluster is None or len(self.view.trainable) == len(self.view.sizes):
             return None

@@ -24,4 +24,4 @@ class Pool(Protocol):
         """
 
     def recall(self, memory: StateReferences) -> HospitalStates:
-        """Fetch what hospitals have stored from the processes that hold it."""
+        """Return what hospitals have stored, fetched from the processes that hold it."""

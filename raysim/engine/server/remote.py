@@ -59,8 +59,8 @@ class RemoteHospitals:
         """Return hospitals' answers to a call that the strategy ``job`` makes before the first round or outside a
         round's training.
 
-        ``shares`` is 0 if each hospital adds the full noise; otherwise it is the number of hospitals, each of which
-        adds only a share of the noise.
+        ``shares`` is 0 if each hospital adds the full noise. If each hospital adds only a share of the noise,
+        ``shares`` is the number of hospitals.
         """
         program, precision = call.program, self._work.precision
         turn, noise = self._turns[program.name, round], statistic_noise(self._section, program)
@@ -102,8 +102,8 @@ class RemoteHospitals:
         return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
 
     def dealt(self, states: HospitalStates | None) -> StateReferences | None:
-        """Divide what hospitals store among the hospitals' processes. What belongs to the pooled rows goes to the first
-        process.
+        """Divide what hospitals store among the hospitals' processes. What is stored for the pooled rows goes to the
+        first process.
         """
         if states is None:
             return None

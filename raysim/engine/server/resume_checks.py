@@ -1,7 +1,7 @@
 """Checks that a checkpoint fits the run: a changed checkpoint is rejected before any training.
 
-Shapes, counts and finite numbers are checked. The vectors that hospitals store for error feedback and the traffic
-ledger are also checked for removed entries, which would cause no error later.
+Shapes and counts are checked, and that numbers are finite. The traffic ledger, and the vectors that hospitals store for
+error feedback, are also checked for removed entries, which would cause no error later.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def check_remembered(states: HospitalStates, hospitals: int, size: int, travels:
 
 def check_residuals(states: HospitalStates | None, history: History, *, all_trained: bool) -> None:
     """Raise ``ValueError`` if a hospital has stored a vector for error feedback but has sent no update. If
-    ``all_trained`` (every update that was sent has been used), also raise it if a hospital has sent updates but has
-    stored no such vector.
+    ``all_trained`` is true, every update that was sent has been used. A hospital that has sent updates but has stored
+    no such vector is then also an error.
     """
     # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {

@@ -35,7 +35,7 @@ from raysim.experiment.session import Session, open_session
 from raysim.report.terminal.progress import data_warnings
 
 FEWEST_SHADOWS = 4
-"""Smallest number of shadow federations."""
+"""Smallest number of shadow federations other than 0."""
 
 MOST = {"shadows": 10_000, "canaries": 1_000_000}
 """Largest numbers of shadow federations and of canaries."""
@@ -52,7 +52,8 @@ def audit(
     say: Callable[[str], None] = print,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
-    """Run the attacks on ``config``, write ``audit.json``, ``membership.csv`` and ``inversion.csv``; return the folder.
+    """Run the attacks on ``config``, write ``audit.json``, ``membership.csv``, for dense models ``inversion.csv``, and
+    the page; return the folder.
 
     ``shadows`` and ``canaries`` are the numbers of shadow models and of canaries. ``say`` prints warnings; ``progress``
     receives lines on progress. Raises ``ConfigError`` for settings that cannot be audited.
@@ -102,7 +103,7 @@ of 1 if that is larger."""
 
 
 def reading(inverted: pd.DataFrame, *, protected: bool) -> dict[str, Any]:
-    """Return, for ``audit.json``, the largest deviation of a reconstructed row from the patient's row.
+    """Return, for ``audit.json``, how far the reconstructed row deviates from the patient's row.
 
     ``inverted`` is the content of ``inversion.csv``. ``protected``: whether the run adds noise to updates, or sums them
     securely.

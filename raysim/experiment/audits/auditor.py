@@ -44,8 +44,8 @@ class Audit:
     membership: pd.DataFrame
     """One row per attack and hospital, and one row per attack for all hospitals together: see ``docs/audit.md``."""
     inverted: pd.DataFrame | None
-    """One row per feature of one patient: its true and its reconstructed value. None if not all layers of the model are
-    dense."""
+    """One row per feature of one patient, and one for the label: the true and the reconstructed value. None if not all
+    layers of the model are dense."""
     summary: dict[str, Any]
     """The results of each attack for the whole federation, as values for JSON."""
 
@@ -118,8 +118,8 @@ class Auditor:
         return scores, members
 
     def _tested(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask of the federation's ``N`` rows that a membership attack is evaluated on; ``members [N]`` marks
-        the training rows.
+        """Return a mask of those of the federation's ``N`` rows on which a membership attack is evaluated; ``members
+        [N]`` marks the training rows.
         """
         judged = members.copy()
         for _, _, validation, stop in self._federation.bounds.tolist():
@@ -192,8 +192,8 @@ class Auditor:
         } | {f"found_at_{share:g}": caught for share, caught in detected.at.items()}
 
     def _of_sums(self) -> dict[str, Any] | None:
-        """Count the training rows that can be reconstructed from what hospitals send for a two-class regression: sums
-        over their rows. Returns None if there are no such sums.
+        """Count the training rows that can be reconstructed from the sums over rows that hospitals send for a two-class
+        regression. Returns None if there are no such sums.
         """
         federation, strategy = self._federation, self._job.strategy
         clear = getattr(strategy, "sums", None) == "clear"
@@ -218,7 +218,7 @@ class Auditor:
     def _inverted(self) -> pd.DataFrame | None:
         """Reconstruct one patient's row from the update of a hospital that trains on this row alone.
 
-        The result has one row per feature. None if not all layers are dense.
+        The result has one row per feature and one for the label. None if not all layers are dense.
         """
         work, federation = self._job.work, self._federation
         model: Model = work.model.bind(federation, "cpu", "float64")

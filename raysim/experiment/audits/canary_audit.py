@@ -121,7 +121,7 @@ def _canary_parameters(layout: Layout, columns: int) -> Ids:
 def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
     """Return each hospital's noise divided by the number of patients that it samples.
 
-    All are 1 if noise is added to the sum of updates, and not by each hospital.
+    All are 1 unless hospitals add noise in each of their training steps.
     """
     if not section.own_steps:
         return np.ones(len(federation.hospitals))

@@ -52,7 +52,8 @@ horizontal line).
 
 
 class Curve(Section):
-    """The section ``curve``: the strategies' ``field``, its ``values``, and the hospitals' ``figure`` to plot.
+    """The section ``curve``: the strategies' setting ``field``, its ``values``, and the metric ``figure`` of hospitals
+    to plot.
 
     ``scale`` is the scale of the axes of mean and variance.
     """
@@ -160,7 +161,7 @@ def _run(
 
 
 def figures_of(task: TaskKind, part: str) -> list[str]:
-    """Return the columns of ``hospitals.csv`` that a curve can show; ``part`` is the evaluated part, as ``test``."""
+    """Return the columns of ``hospitals.csv`` that a curve can show. ``part`` is the part, such as ``test``."""
     return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
 
 

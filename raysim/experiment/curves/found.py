@@ -1,4 +1,5 @@
-"""The findings of a curve: each strategy's best value, and whether it is demonstrated or at an edge.
+"""The findings of a curve: each strategy's best value, whether it is shown to be better than others, and whether it is
+the smallest or largest tried.
 
 All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals, at the same
 hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`). The confidence intervals are simultaneous
@@ -49,7 +50,7 @@ class Point:
     verdict: str = ""
     """How the value compares with the best value: ``best`` (the value itself), ``worse``, ``equal`` (the same metric at
     every hospital and seed), ``no difference`` (none was demonstrated), ``one seed`` (differences may be due to the
-    seed), or empty."""
+    seed), or empty (values are not compared)."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Line:
     """The strategy's name on pages."""
     points: tuple[Point, ...]
     edge: str = ""
-    """``lowest`` or ``highest`` if the best value is the smallest or largest tried, else empty."""
+    """``lowest`` or ``highest`` if the best value is the smallest or largest tried and values beyond it are allowed;
+    else empty."""
 
     @property
     def best(self) -> Point | None:
@@ -86,7 +88,8 @@ class Found:
     def rows(self) -> list[list[str]]:
         """Return the rows of a table of results.
 
-        With one curve there is one row per value; with several, one row per curve, for its best value.
+        With one curve there is one row per value; with several, one row per curve, for its best value. A strategy
+        without the hyper-parameter has one row.
         """
         varied = [line for line in self.lines if len(line.points) > 1]
         digits = _digits([point.mean for line in self.lines for point in line.points])

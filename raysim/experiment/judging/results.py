@@ -87,7 +87,7 @@ def _all_rows(rows: pd.DataFrame, hospitals: tuple[str, ...]) -> NDArray[np.int6
 
 
 def _margins(rows: pd.DataFrame, order: Mapping[int, int]) -> Iterator[tuple[str, NDArray[np.floating[Any]]]]:
-    """Yield the name and the outputs before the sigmoid of each model, in the order of the federation's rows."""
+    """Yield, for each model, the name and the outputs before the sigmoid, in the order of the federation's rows."""
     for served, theirs in rows.groupby("served", sort=False):
         values = theirs["margin"].to_numpy()
         margins = np.full_like(values, np.nan, shape=len(order))

@@ -188,7 +188,9 @@ def _write(
 
 
 def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return ``frame`` and ``hospitals`` without the columns that are unknown for predictions, such as seconds."""
+    """Return ``frame`` and ``hospitals`` without the columns that are unknown for predictions, such as seconds. The
+    bytes and numbers of training rows in ``rows`` are added.
+    """
     unknown = ("seconds", "bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up")
     frame = frame.drop(columns=[column for column in unknown if column in frame])
     if "bytes" in rows:
@@ -258,7 +260,7 @@ class Search:
 def _searched(evidence: Evidence, panel: Panel, tried: int) -> Search | None:
     """Correct the best model's difference from the reference for the number of models ``tried``.
 
-    Returns None with fewer than two models, hospitals or seeds.
+    Returns None without another model or a second seed, or if no difference has a variance above 0.
     """
     others = [entry for i, entry in enumerate(evidence.entries) if i != evidence.base]
     if evidence.base is None or not others or evidence.one_seed:

@@ -64,8 +64,8 @@ class Reading:
     event: str | None = None
     """The label value that is the event. None means ``1`` or ``true``."""
     common: bool = False
-    """Whether to evaluate only the rows for which all models have predictions. Otherwise, a row that a model lacks is
-    an error."""
+    """Whether to evaluate only the rows for which all models have predictions. If not, a row that a model lacks is an
+    error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +73,9 @@ class Predictions:
     """A checked table of predictions, ready for evaluation."""
 
     frame: pd.DataFrame
-    """One row per model, seed and evaluated row. Columns: ``hospital``, ``model``, ``served`` (the model that the
-    method used for this row), ``seed``, ``event`` (0 or 1), ``margin`` (log-odds), ``identity`` (the row's number, the
-    same in every seed), ``person`` (the patient's number)."""
+    """One row per model, seed and evaluated row. The columns include ``hospital``, ``model``, ``served`` (the model
+    that the method used for this row), ``seed``, ``event`` (0 or 1), ``margin`` (log-odds), ``identity`` (the row's
+    number, the same in every seed), ``person`` (the patient's number)."""
     groups: tuple[str, ...]
     """The names of the patient attributes in the table, without the prefix :data:`GROUP`."""
     event: str
@@ -84,7 +84,7 @@ class Predictions:
     roles: Mapping[str, str]
     """The role of each model, one of :data:`ROLES`; empty if the table has no column ``role``."""
     learners: Mapping[str, str]
-    """The kind of model that each method trains; empty if the table has no column ``learner``."""
+    """The family of each model; empty if the table has no column ``learner``."""
     decisions: frozenset[str] = frozenset()
     """The models with fewer than :data:`FEW_VALUES` different outputs. Their calibration is not evaluated."""
     warnings: tuple[str, ...] = ()
@@ -183,9 +183,8 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
 
 
 def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose ``part`` is ``test``, or all rows without such a column.
-
-    Raises ``DataError`` if there are none.
+    """Return the rows whose ``part`` is ``test``; all rows if there is no column ``part``. Raises ``DataError`` if no
+    row is a test row.
     """
     if "part" not in frame:
         return frame
@@ -302,9 +301,8 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
 
 
 def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
-    """Pair, in order, the seeds that only a model has with the seeds that only ``reference`` has.
-
-    The pairing is arbitrary, because runs with different seeds are independent.
+    """Replace the seeds that ``reference`` lacks by seeds that only ``reference`` has, for each model and in order. The
+    pairing is arbitrary, because runs with different seeds are independent.
     """
     theirs = sorted(set(frame.loc[frame["model"] == reference, "seed"]))
     for model, of in frame.groupby("model", sort=False):

@@ -159,7 +159,7 @@ def _planned_configs(config: Config) -> tuple[Config, ...]:
 def available(nodes: str | None) -> tuple[Node, ...]:
     """Return the nodes that ``nodes`` (the option ``--nodes``) describes.
 
-    If it is None, they are the nodes of the cluster at ``RAY_ADDRESS``, or this machine if there is no cluster.
+    If ``nodes`` is None, return the nodes of the cluster at ``RAY_ADDRESS``, or this machine if that is not set.
     """
     if nodes is not None:
         try:
@@ -252,7 +252,8 @@ class _DryRunPool:
         return LocalPool(self._placement, "cpu")
 
     def partial(self, plan: RoundPlan, served: Ids, pools: bool) -> PartialResult:
-        """Return the reply to a round of the actor with the hospitals ``served``, with small numbers as results.
+        """Return the reply of the actor with the hospitals ``served`` to the instructions ``plan``, with small numbers
+        as results.
 
         ``pools``: whether this actor also trains on the pooled rows of all hospitals.
         """

@@ -1,4 +1,4 @@
-"""Sentences and figures on hospitals that took no part."""
+"""Sentences and figures on hospitals that took no part in training."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ def _means(
 ) -> tuple[dict[str, pd.Series], int]:
     """Return the means of ``column`` over hospitals, by model and number of labelled rows, and the number of hospitals.
 
-    ``ways`` maps models to their names, and ``steps`` lists the numbers of labelled rows. Means are over the hospitals
-    at which every model has a value for each step, except steps without any value.
+    ``ways`` maps models to their names, and ``steps`` lists the numbers of labelled rows. Steps without any value are
+    left out. Means are over the hospitals at which every model has a value for each remaining step.
     """
     wide = {}
     for key, name in ways.items():

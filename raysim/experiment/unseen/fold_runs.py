@@ -29,16 +29,15 @@ SHELF, LOCK = "folds-", ".lock"
 """The prefix of a comparison's folder in the cache, and the suffix of its lock file."""
 
 COLUMNS = ("prepared", "raw")
-"""Names of the two versions of a fold's data in the cache: with columns prepared as for the configuration's own model,
-or not.
-"""
+"""Names of the two versions of a fold's data in the cache: with the columns as the configuration's own model needs
+them, or as other models do."""
 
 
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
     """Return the strategy whose runs also serve to evaluate ``entry`` at hospitals that are left out of training.
 
-    If hospitals train alone, this is another strategy with the same preparation of data, if there is one; otherwise
-    ``entry`` itself.
+    If hospitals train alone under ``entry``, this is a strategy of joint training with the same preparation of data, if
+    there is one. In all other cases, it is ``entry``.
     """
     alike = (
         each
@@ -56,9 +55,9 @@ def hosts(entries: Sequence[Entry]) -> list[Entry]:
 class FoldRuns:
     """The runs of all strategies, seeds and folds in which the hospitals of the fold are left out of training.
 
-    The federation of a fold exists only during its runs, because those of many folds would fill the disk. ``together``
-    is the number of concurrent runs. They are for different folds or seeds, so that no two processes make the same
-    federation.
+    The federation of a fold exists only during its runs, because the federations of many folds would fill the disk.
+    ``together`` is the number of concurrent runs. Concurrent runs are for different folds or seeds, so that no two
+    processes make the same federation.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
 
 
 def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:
-    """Divide the hospitals into folds, each of which is left out of training once.
+    """Return the folds of hospitals, each of which is left out of training once.
 
     Raises ``ConfigError`` if ``section`` does not fit the data.
     """

@@ -3,9 +3,9 @@
 A hospital that was left out of training joins with some labelled rows. What it does depends on the strategy:
 
 - If hospitals train alone, the hospital trains a model on these rows.
-- If models share a body, it fits its own head.
-- Otherwise it fine-tunes the model, as participants do. With clusters, it first joins one by the strategy's rule, or
-  else the one whose model has the lowest mean loss on these rows.
+- If models share a body (the layers before the last), it fits its own head (the last layer).
+- In all other cases, it fine-tunes the model, as participants do. With clusters, it first joins a cluster by the
+  strategy's rule. If there is no rule, it joins the cluster whose model has the lowest mean loss on these rows.
 
 The labelled rows are never used for testing.
 """
@@ -35,10 +35,10 @@ from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Pe
 from raysim.training.base import Model, Optimizer, Task
 
 RIDGE = 1.0
-"""The L2 penalty on the weights of a head (a model's last layer) that a joining hospital fits to its labelled rows."""
+"""The L2 penalty on the weights of a head that a joining hospital fits to its labelled rows."""
 
 SAME = 1e-9
-"""Relative standard deviation up to which an output of a body (the layers before the head) counts as constant."""
+"""Relative standard deviation up to which an output of a body counts as constant."""
 
 
 NOBODY = "nobody"
@@ -58,8 +58,8 @@ def joined(
 ) -> Joined | None:
     """Return hospital ``h``'s predictions by a model that was adapted to the hospital's labelled ``rows``.
 
-    Models are fine-tuned only if ``how`` is ``fine_tune``. ``served`` names the model; ``defined``: whether it can be
-    used at the hospital without labelled rows. Returns None if there is no adapted model.
+    Models are fine-tuned only if ``how`` is ``fine_tune``. ``served`` names the model; ``defined``: whether this model
+    can be used at the hospital without labelled rows. Returns None if there is no adapted model.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
@@ -98,7 +98,8 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
     """Fit the model head of hospital ``h`` to its labelled test rows; the shared body of the model does not change.
 
     ``joined`` has the indices of these rows. The head's weights have an L2 penalty of :data:`RIDGE`. Returns None if
-    these rows have only one class, if the label has more than two, or if the model's output is not linear in the head.
+    these rows have only one label, if the label has more than two classes, if the hospital does not use a single model
+    of the server, or if the model's output is not linear in the head.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
@@ -169,8 +170,8 @@ def _differ(y: NDArray[Any]) -> bool:
 def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
     """Fine-tune a model for hospital ``h`` on its labelled test rows. ``served`` names the model.
 
-    ``joined`` has the indices of the rows. Returns None if it is empty, if the hospital does not use a single model of
-    the server, or if its model was recalibrated.
+    ``joined`` has the indices of the rows. Returns None if there are no such rows, if the hospital does not use a
+    single model of the server, or if its model was recalibrated.
     """
     row = _chosen(run, served, h, joined)
     if row is None or not len(joined):
