@@ -103,7 +103,8 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
-    """Return the update that moves the server's aggregate furthest from the mean of ``updates [h, P]``.
+    """Return that of the tried updates (see :data:`STEPS`) that moves the server's aggregate furthest from the mean of
+    ``updates [h, P]``.
 
     ``rule(sent)`` is the aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.
     """

@@ -1,4 +1,4 @@
-"""Options that several commands share, their consoles, and their last lines. Imports only typer."""
+"""What several commands share: options, consoles, and the last printed lines. The module imports only typer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """An actor's cache of its hospitals' memory: the data that a hospital keeps from one call of a program to the next.
 
-Later calls need not send it to the actor again, unless the actor no longer has it.
+Later calls need not send this memory to the actor again, unless the actor has lost it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from raysim.strategies.base import Ids
 
 @dataclass(frozen=True)
 class ActorReady:
-    """An actor's first reply: its device, what torch finds, and the address and software versions of its node."""
+    """An actor's first reply: its device, a text on CUDA, and the address and software versions of its node."""
 
     resolved: str
     cuda: str

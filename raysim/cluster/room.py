@@ -48,7 +48,7 @@ def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
 
 
 def await_room(cpus: float, gpus: float = 0.0) -> None:
-    """Wait until Ray has these resources free. Raises ``ResourceError`` if other work continues to use them."""
+    """Wait until Ray has ``cpus`` CPUs and ``gpus`` GPUs free. Raises ``ResourceError`` if this takes too long."""
     import ray
 
     def room(seconds: float) -> bool:

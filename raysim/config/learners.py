@@ -51,7 +51,7 @@ def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
 
 
 def reference_among(config: Config, compared: Sequence[str]) -> str:
-    """Return the label of the reference strategy of ``config``, with its simplest model, among the labels ``compared``.
+    """Return the one of the labels ``compared`` that has the reference strategy of ``config`` and its simplest model.
 
     Raises ``ConfigError`` if the reference was not compared.
     """

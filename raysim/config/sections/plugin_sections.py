@@ -170,7 +170,7 @@ class SelectionSection(PlugIn):
 class StrategySection(PlugIn):
     """The section ``strategy``: a federated method, its hyper-parameters, and a label for tables.
 
-    In a comparison, ``from`` names another configuration, such as a sweep's recommendation. Its strategy, training,
+    ``from`` names another configuration, such as a sweep's recommendation; that configuration's strategy, training,
     selection and model are then used. In Python a strategy or its class may replace the section.
     """
 

@@ -25,7 +25,7 @@ class ResourcesSection(Section):
     """The section ``resources``: how hospitals are assigned to actors, and what each actor has.
 
     - ``hospitals_per_actor``: ``auto`` starts as many actors as can run in parallel.
-    - ``cpus_per_actor``: None shares the cluster's CPUs evenly.
+    - ``cpus_per_actor``: None shares the cluster's CPUs evenly, with at most one for each actor.
     - ``device``: ``auto`` computes on the actor's GPU share if torch finds a GPU.
     - ``timeout``: an actor without an answer after this many seconds is restarted once; the second time is an error.
     - ``per_hospital``: hospitals, by name, with an actor of their own that has other CPUs and GPUs.

@@ -25,7 +25,7 @@ confidence limit must be above the threshold.
 """
 
 FLAG = 0.80
-"""The AUROC with which missing values predict the label, above which a warning names the column."""
+"""A warning names a column if its missing values predict the label with an AUROC above this."""
 
 HIGH = 0.97
 """The AUROC above which a model's AUROC counts as unusually high."""
@@ -76,7 +76,9 @@ class _Checks:
 
     @property
     def compared(self) -> range:
-        """The classes to compare with all others; of two classes, only the second (the positive class)."""
+        """The classes to compare with all others: of two classes, only the second (the positive class); of more than
+        ``_CLASSES``, none.
+        """
         C = len(self.classes)
         return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
 
