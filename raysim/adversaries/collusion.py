@@ -1,4 +1,4 @@
-"""Attacks that use the updates ``[h, P]`` of ``h`` hospitals to compute the update ``[P]`` of all Byzantine
+"""Attacks in which all Byzantine hospitals send the same update ``[P]``, computed from the updates ``[h, P]`` of ``h``
 hospitals.
 """
 

@@ -1,4 +1,4 @@
-"""The results of comparisons in their folders: their runs, tables and the recommended model."""
+"""The results of a comparison in its folder: runs, tables and the recommended model."""
 
 from __future__ import annotations
 

@@ -155,8 +155,8 @@ _connecting = threading.RLock()
 def alone_on_ray(in_process: bool) -> Iterator[None]:
     """Let only one thread at a time connect this process to Ray, because all threads share one connection.
 
-    Raises ``ResourceError`` if another thread's call has opened the connection. Calls may run concurrently with
-    ``in_process``, or if the caller has opened the connection.
+    Raises ``ResourceError`` if another thread's call has opened the connection. Calls with ``in_process`` may run
+    concurrently, and so may calls in a process that was connected to Ray before.
     """
     if in_process:
         yield

@@ -261,7 +261,7 @@ def _figure(value: float | None) -> float:
 
 
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """Concatenate the rows of all tables; a table's key, a tuple, fills its first columns, called ``names``."""
+    """Concatenate the rows of all tables. The first columns, called ``names``, contain the key of each row's table."""
     blocks = []
     for key, table in tables.items():
         block = table.copy()

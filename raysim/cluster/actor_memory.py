@@ -16,7 +16,7 @@ RECENT = 8
 
 
 def keeps_memory(plan: RoundPlan) -> bool:
-    """Return whether actors cache the hospitals' memory after a call of ``plan``."""
+    """Return whether actors cache the hospitals' memory after the call that ``plan`` describes."""
     return plan.problem is None and plan.call is not None and plan.remembers
 
 

@@ -26,7 +26,10 @@ class CoordinatorActor:
         self._pool = pool
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
-        """Run :meth:`JobRun.events` on a background thread; yield lists of new events, ``PAUSE`` seconds apart."""
+        """Run :meth:`JobRun.events` on a background thread.
+
+        Yields lists of new events, at least ``PAUSE`` seconds apart.
+        """
         events_ahead = BackgroundIterator(JobRun(self._pool, job, since).events(every))
         while events := events_ahead.take():
             yield events

@@ -52,7 +52,7 @@ def device_for(device: str, gpus: float) -> str:
 
 
 def settle_device(device: str, gpus: float) -> None:
-    """For ``cuda``, make computations of this process reproducible, and limit it to its reserved share of a GPU.
+    """For ``cuda``, make this process's computations reproducible, and limit the process to its share of a GPU.
 
     ``gpus`` is a fraction of one GPU, or a number of GPUs. A fraction limits the process to this part of the GPU's
     memory. Convolutions use deterministic algorithms in float32, not TF32.

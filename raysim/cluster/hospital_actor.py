@@ -51,7 +51,7 @@ class HospitalActor:
         - ``pools``: whether this actor also trains on the pooled rows of all hospitals.
         - ``gpus``: the actor's share of GPUs.
         - ``threads``: the largest number of threads for computations.
-        - ``served``: the ids of the actor's hospitals, in arrays of at most :data:`PIECE`.
+        - ``served``: the ids of the actor's hospitals, in arrays of at most :data:`raysim.cluster.pool.PIECE` ids.
         """
         search_only(folders)
         host.limit_threads(threads)

@@ -285,8 +285,9 @@ def _too_much(
 def _units(value: float) -> int:
     """Return a CPU or GPU share as a whole number of the smallest shares that Ray distinguishes.
 
-    It is rounded down, so that six sixths of a device are at most one device; but a share above 0 is at least 1. A
-    share that was rounded upwards to three or four digits, such as .1667 for one sixth, counts as the exact fraction.
+    It is rounded down, so that six sixths of a device are at most one device. The result is at least 1 for a share
+    above 0. A share that was rounded upwards to three or four digits, such as .1667 for one sixth, counts as the exact
+    fraction.
     """
     sharing = round(1 / value) if 0 < value < 1 else 1
     if value in (round(1 / sharing, 3), round(1 / sharing, 4)):

@@ -129,7 +129,7 @@ def keys_of(plugin: Any, place: str = "") -> list[Key]:
 
 
 def example(name: str, keys: Sequence[Key]) -> str:
-    """Return the key ``strategies`` of a comparison as YAML: the reference, and this strategy with some of its keys.
+    """Return the key ``strategies`` of a comparison as YAML: the reference, and the strategy ``name`` with some keys.
 
     >>> print(example("afl", []))
     strategies: [fedavg, afl]
@@ -212,7 +212,7 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """Return ``key`` with its default from ``section``, the default value of the section that contains the key."""
+    """Return ``key`` with a new default: its value in ``section``, an object with the defaults of a nested section."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 

@@ -28,8 +28,8 @@ WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
 def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] = ()) -> dict[str, Any]:
     """Return a configuration's ``tree`` in which the paths of input files are absolute.
 
-    Relative paths are resolved from ``folder``; those at or below the dotted keys ``laid_over`` from the working
-    directory.
+    Relative paths start at ``folder``, or at the working directory if their dotted key is in ``laid_over`` or below one
+    of these keys.
     """
     result = dict(tree)
 

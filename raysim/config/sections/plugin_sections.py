@@ -52,7 +52,7 @@ class OpenSection(BaseModel):
     _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
 
     def once(self, make: Callable[[], T]) -> T:
-        """Return the plug-in made for this section's current keys, or call ``make`` if there is none."""
+        """Return the plug-in made for this section's current keys; if there is none, make it by calling ``make``."""
         if self._made is None or self._made[0] != dict(self):
             self._made = dict(self), make()
         plug_in: T = self._made[1]

@@ -102,7 +102,7 @@ class _Checks:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Return the suspicion that a column of numbers is a leak or contains codes (or None), and its AUROC."""
+        """Return the suspicion, if any, that a column of numbers is a leak or has codes, and the column's AUROC."""
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
         if missing.any():
@@ -120,7 +120,7 @@ class _Checks:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Return the suspicion that a categorical column is a leak (or None), and its AUROC."""
+        """Return the suspicion, if any, that a categorical column is a leak, and the column's AUROC."""
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
             cells = Cells.of(self.home, codes + 1, self.y, len(self.classes))
