@@ -71,7 +71,7 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
 def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
     """Compute the largest lower bound on epsilon that an audit with this number of ``canaries`` can reach.
 
-    At most 200 numbers of guesses are tried, all of them correct.
+    At most 200 numbers of guesses are tried, each without a wrong guess.
     """
     return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
 

@@ -67,7 +67,10 @@ def _console(*, stderr: bool) -> Console:
 
 
 def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = False) -> list[str]:
-    """Return the values of ``--set``, to which ``--dashboard`` adds a setting."""
+    """Return the values of ``--set``, to which ``--dashboard`` adds a setting.
+
+    Raises ``ConfigError`` if ``--in-process`` is given as well, because it starts no Ray.
+    """
     from raysim.core.errors import ConfigError
 
     if dashboard and in_process:

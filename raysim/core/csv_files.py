@@ -55,7 +55,7 @@ def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> No
 def write_pieces(tables: Iterable[pd.DataFrame], path: Path) -> None:
     """Write tables into one file, one after another, in the format of :func:`write_csv` with ``many_rows``.
 
-    Each is written before the next one is computed.
+    Each table is written before the next one is computed.
     """
     _write_rows((_changed(table, cell) for table in tables), path)
 

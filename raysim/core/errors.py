@@ -40,7 +40,7 @@ class DataError(RaysimError):
 
 
 class ResourceError(RaysimError):
-    """The configuration requests more than the machine or cluster has."""
+    """The machine or cluster cannot provide what the configuration requests."""
 
 
 class StrategyError(RaysimError):

@@ -35,7 +35,7 @@ class ResourcesSection(Section):
     - ``dashboard``: whether a Ray that raysim starts has its dashboard.
     - ``runs_at_once``: the number of runs of a comparison, or trials of a sweep, that run in parallel, each in one
       actor. ``auto``: as many as there are cores, if runs are small.
-    - ``head_start``: whether the command's own process executes a small run.
+    - ``head_start``: whether the command's own process executes a run that would end before Ray is ready.
     """
 
     hospitals_per_actor: Annotated[Literal["auto"] | int, auto_or_from(1)] = default("resources.hospitals_per_actor")

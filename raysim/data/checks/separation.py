@@ -48,7 +48,7 @@ class Separation:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The rows of one column, counted in ``G`` cells: one for each value at each hospital, by hospital, then value."""
+    """The rows of one column, counted in ``G`` cells: one per hospital and value, sorted by hospital, then by value."""
 
     hospital: Ints
     value: NDArray[Any]
