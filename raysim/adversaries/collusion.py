@@ -103,7 +103,7 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
-    """Return that of the tried updates (see :data:`STEPS`) that moves the server's aggregate furthest from the mean of
+    """Return the tried update (see :data:`STEPS`) that moves the server's aggregate furthest from the mean of
     ``updates [h, P]``.
 
     ``rule(sent)`` is the aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.

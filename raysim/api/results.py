@@ -224,7 +224,7 @@ class RunResult(Results):
 
 
 class Answer(dict[str, Any]):
-    """The conclusions of a comparison or run: the content of ``answer.json``. ``str`` gives the reasons, one a line."""
+    """The conclusions of a comparison or run (``answer.json``). ``str`` gives the reasons, one per line."""
 
     @property
     def recommended(self) -> str | None:

@@ -69,7 +69,7 @@ def _console(*, stderr: bool) -> Console:
 def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = False) -> list[str]:
     """Return the values of ``--set``, to which ``--dashboard`` adds a setting.
 
-    Raises ``ConfigError`` if ``--in-process`` is given as well, because it starts no Ray.
+    Raises ``ConfigError`` if ``--in-process``, which starts no Ray, is given as well.
     """
     from raysim.core.errors import ConfigError
 
