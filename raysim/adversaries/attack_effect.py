@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class AttackFigures:
     """The effect of an attack on the metrics of one run.
 
-    A value is NaN if it is undefined, or if the same run without the attack was not made.
+    A value is NaN if it is undefined, or if it needs the same run without the attack and this run was not made.
     """
 
     attack: str
@@ -35,5 +35,5 @@ class AttackFigures:
     per_hospital: tuple[float, ...]
     """How much the attack worsens the main metric at each hospital, in order of hospitals' ids."""
     price: dict[str, float] = field(default_factory=dict)
-    """The cost of the robust rule without an attack: the values of ``honest`` with the rule, minus the values with the
-    average of equally weighted hospitals. Empty if there is no rule."""
+    """The cost of the robust rule without an attack: the metrics in ``honest`` with the rule, minus the same metrics
+    with the average of equally weighted hospitals. Empty if there is no rule, or no run without the attack."""

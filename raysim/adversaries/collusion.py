@@ -1,4 +1,4 @@
-"""Attacks that use the updates ``[h, P]`` of ``h`` hospitals to compute the update ``[P]`` of all Byzantine
+"""Attacks in which all Byzantine hospitals send the same update ``[P]``, computed from the updates ``[h, P]`` of ``h``
 hospitals.
 """
 
@@ -103,7 +103,8 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
-    """Return the update that moves the server's aggregate furthest from the mean of ``updates [h, P]``.
+    """Return the tried update (see :data:`STEPS`) that moves the server's aggregate furthest from the mean of
+    ``updates [h, P]``.
 
     ``rule(sent)`` is the aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.
     """

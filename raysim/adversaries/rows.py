@@ -1,7 +1,7 @@
 """Attacks on the rows of a Byzantine hospital: flipped labels, a feature in a wrong unit, a stuck sensor, or a
 backdoor.
 
-The functions return changed copies; their arguments, rows ``X [n, d]`` and labels ``y [n]``, are not modified.
+The functions do not modify their arguments, rows ``X [n, d]`` and labels ``y [n]``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The results of comparisons in their folders: their runs, tables and the recommended model."""
+"""The results of a comparison in its folder: runs, tables and the recommended model."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ComparisonResult(Results):
     def run(self, strategy: str | None = None, seed: int | None = None) -> RunResult:
         """Return the run of ``strategy`` with ``seed``; raises ``ConfigError`` if there is none.
 
-        By default the recommended strategy is used (or the reference strategy), with the first seed.
+        The default is the recommended strategy (the reference strategy if nothing is recommended) and the first seed.
         """
         strategy = strategy or self._recommended[0]
         for (label, each), run in self.runs.items():
@@ -148,9 +148,10 @@ class CurveResult(ComparisonResult):
 
     @cached_property
     def found(self) -> Found:
-        """The best value of the hyper-parameter for each strategy, and whether confidence intervals demonstrate it.
+        """The best value of the hyper-parameter for each strategy, and whether confidence intervals demonstrate that it
+        is best.
 
-        It also tells whether the best value is the lowest or highest value tried.
+        The result also tells whether the best value is the lowest or highest value tried.
         """
         from raysim.experiment.curves.found import Found
 

@@ -61,7 +61,8 @@ class Description:
 
     @property
     def verdict(self) -> list[str]:
-        """Sentences on whether the data are ready for training, where metrics are defined, and how hospitals differ."""
+        """Sentences on whether the data are ready for training, at how many hospitals metrics are defined, and how the
+        hospitals differ."""
         s = self.summary
         suspects = (*s.leaks.suspects, *s.quality)
         warn, ask = (sum(suspect.level == level for suspect in suspects) for level in ("warn", "ask"))

@@ -1,4 +1,4 @@
-"""The figures of results: the SVG files of the results' page."""
+"""The figures of a report page, from the SVG files in its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges predictions from any framework, and existing models, from Python."""
+"""Python functions that judge the predictions of any framework, and existing models."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ or a class.
 """
 
 Strategies = Sequence[StrategyLike] | Mapping[str, StrategyLike]
-"""Several strategies: a list, or a mapping from the labels that they have in tables."""
+"""Several strategies: a list, or a mapping whose keys are the strategies' labels in tables."""
 
 Overrides = Mapping[str, Any] | Sequence[str]
 """Changes of a configuration: values by dotted key, or texts such as ``a.b=value``, as for ``--set``."""
@@ -127,8 +127,8 @@ def _keys(section: Any) -> Mapping[str, Any]:
 def console_or_warnings(console: Console | None, verbose: bool) -> Console:
     """Return the console on which progress is printed.
 
-    It is ``console`` if given, else standard output if ``verbose`` or in a notebook. In all other cases only warnings
-    go to the logger ``raysim``.
+    It is ``console`` if given, else standard output if ``verbose`` or in a notebook. In all other cases, the console
+    sends warnings to the logger ``raysim``, and drops all other lines.
     """
     if console is not None:
         return console
@@ -155,8 +155,8 @@ _connecting = threading.RLock()
 def alone_on_ray(in_process: bool) -> Iterator[None]:
     """Let only one thread at a time connect this process to Ray, because all threads share one connection.
 
-    Raises ``ResourceError`` if another thread's call has opened the connection. Calls with ``in_process``, or on a
-    connection of the caller, may run concurrently.
+    Raises ``ResourceError`` if another thread's call has opened the connection. Calls with ``in_process`` may run
+    concurrently, and so may calls in a process that was connected to Ray before.
     """
     if in_process:
         yield

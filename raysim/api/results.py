@@ -196,7 +196,8 @@ class RunResult(Results):
         """Predict new rows, given as a data frame with the training data's columns, or as the path of a file with them.
 
         The result has the index of ``rows``; blank rows are left out. It is a series of probabilities of the event for
-        two classes, a frame with one column per class for more, and a series in the label's unit for a numeric label.
+        two classes, a frame with one column per class for more than two, and a series in the label's unit for a numeric
+        label.
 
         Each row is predicted with the model of its hospital. A column of ``rows`` names the hospital, or ``hospital``
         applies to all rows. ``model`` is a name in :attr:`models`; None: the main model. Raises ``DataError`` for rows
@@ -223,7 +224,7 @@ class RunResult(Results):
 
 
 class Answer(dict[str, Any]):
-    """The conclusions of a comparison or a run: the content of ``answer.json``. ``str`` gives its sentences."""
+    """The conclusions of a comparison or run (``answer.json``). ``str`` gives the reasons, one per line."""
 
     @property
     def recommended(self) -> str | None:
@@ -260,7 +261,7 @@ def _figure(value: float | None) -> float:
 
 
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """Concatenate the rows of all tables; a table's key, a tuple, fills its first columns, called ``names``."""
+    """Concatenate the rows of all tables. The first columns, called ``names``, contain the key of each row's table."""
     blocks = []
     for key, table in tables.items():
         block = table.copy()

@@ -89,9 +89,9 @@ def compare(
 ) -> ComparisonResult:
     """Train several strategies, each with several seeds, and compare them, as ``raysim compare`` does.
 
-    ``strategies``: a list, or a mapping from labels, of strategies as for :func:`run`. ``seed``: the only seed to run;
-    by default there are three, unless ``config`` sets seeds or folds. All other arguments are the same as for
-    :func:`run`.
+    ``strategies``: a list, or a mapping from labels to strategies, each as for :func:`run`. ``seed``: the only seed to
+    run; by default there are three, unless ``config`` sets ``seed``, ``seeds`` or folds. All other arguments are the
+    same as for :func:`run`.
     """
     asked = configuration(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
     return execute_comparison(

@@ -8,10 +8,10 @@ In a network, the same ratio is a patient's row at each unit of the first dense 
 
 Rows also follow from the sums that a hospital sends for a logistic regression. Hessians ``X' diag(w) X`` at two points
 have different weights ``w`` and the same rows ``X``. If there are at most as many rows as columns, the inverse of the
-matrix of their generalised eigenvectors contains the rows, up to scale. The intercept of each row is 1, which gives the
-scale. The gradient then gives the labels. In general, ``k`` pairs of a gradient and a Hessian have ``k p (p + 3) / 2``
-numbers for ``n p`` unknown numbers, where ``n`` is the number of rows and ``p`` the number of columns. Therefore
-hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
+matrix of the Hessians' generalised eigenvectors contains the rows, up to scale. The intercept of each row is 1, which
+gives the scale. The gradient then gives the labels. In general, ``k`` pairs of a gradient and a Hessian have
+``k p (p + 3) / 2`` numbers for ``n p`` unknown numbers, where ``n`` is the number of rows and ``p`` the number of
+columns. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def invert_label(intercepts: ArrayLike) -> int:
 
 
 RANK = 1e-9
-"""Smallest eigenvalue of a Hessian, as a share of the largest, that is not treated as 0."""
+"""An eigenvalue of a Hessian is treated as 0 if it is at most this share of the largest."""
 
 
 def rows_of(first: Floats, second: Floats) -> Floats:

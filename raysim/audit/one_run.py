@@ -54,10 +54,10 @@ def chance(epsilon: float, guesses: Guesses, delta: float) -> float:
 
 
 def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
-    """Compute the lower bound on epsilon: the largest epsilon that ``guesses`` refute at significance level ``error``,
-    or 0 if they refute none.
+    """Compute the lower bound on epsilon: the largest epsilon, up to :data:`LARGEST`, that ``guesses`` refute at
+    significance level ``error``, or 0 if they refute none.
 
-    Raises ``ValueError`` for impossible counts.
+    Raises ``ValueError`` for impossible numbers in ``guesses``.
     """
     if not 0 <= guesses.right <= guesses.made <= guesses.canaries:
         raise ValueError(f"{guesses.right} of {guesses.made} guesses right of {guesses.canaries} canaries")
@@ -69,7 +69,10 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
 
 
 def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
-    """Compute the largest lower bound on epsilon that an audit with this number of ``canaries`` can reach."""
+    """Compute the largest lower bound on epsilon that an audit with this number of ``canaries`` can reach.
+
+    At most 200 numbers of guesses are tried, each without a wrong guess.
+    """
     return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
 
 

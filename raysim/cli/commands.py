@@ -89,7 +89,7 @@ def resume_run(
 def describe_data(
     config: Config, console: Console, table: Path | None = None, epsilon: str | None = None, *, json: bool = False
 ) -> None:
-    """Execute ``raysim describe``: print the hospitals' data, and write the file ``table`` with one row per hospital.
+    """Execute ``raysim describe``: print the hospitals' data. Write the file ``table``, if given: one row per hospital.
 
     ``epsilon`` is the text of ``--epsilon``. Raises ``ConfigError`` if ``table`` cannot be written.
     """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 UNREAD = 141
-"""Exit code of a command whose output is no longer read, as of a process ended by SIGPIPE."""
+"""Exit code of a command whose output is no longer read: the same as that of a process ended by SIGPIPE."""
 
 
 class Commands(TyperGroup):

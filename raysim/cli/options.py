@@ -1,4 +1,4 @@
-"""Options that several commands share, their consoles, and their last lines. Imports only typer."""
+"""What several commands share: options, consoles, and the last printed lines. The module imports only typer."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ def _console(*, stderr: bool) -> Console:
 
 
 def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = False) -> list[str]:
-    """Return the values of ``--set``, to which ``--dashboard`` adds a setting."""
+    """Return the values of ``--set``, to which ``--dashboard`` adds a setting.
+
+    Raises ``ConfigError`` if ``--in-process``, which starts no Ray, is given as well.
+    """
     from raysim.core.errors import ConfigError
 
     if dashboard and in_process:

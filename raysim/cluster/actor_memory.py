@@ -1,6 +1,6 @@
 """An actor's cache of its hospitals' memory: the data that a hospital keeps from one call of a program to the next.
 
-Later calls need not send it to the actor again, unless the actor no longer has it.
+Later calls need not send this memory to the actor again, unless the actor has lost it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RECENT = 8
 
 
 def keeps_memory(plan: RoundPlan) -> bool:
-    """Return whether actors cache the hospitals' memory after a call of ``plan``."""
+    """Return whether actors cache the hospitals' memory after the call that ``plan`` describes."""
     return plan.problem is None and plan.call is not None and plan.remembers
 
 

@@ -37,7 +37,7 @@ LISTENER = "ray_listen_error_messages"
 TALKATIVE = ("ray.widgets.util",)
 
 _imported_closed = False
-"""Whether this module imported Ray with :data:`~raysim.cluster.own_ray.OPEN` at 0, so that it listens on this machine
+"""Whether this module imported Ray with :data:`~raysim.cluster.own_ray.OPEN` at 0, so that Ray listens on this machine
 only.
 """
 
@@ -46,7 +46,7 @@ WATCH_SECONDS = 0.05
 
 
 def awaited() -> bool:
-    """Return whether this process is already connected to Ray, or ``RAY_ADDRESS`` names a running Ray."""
+    """Return whether this process is already connected to Ray, or ``RAY_ADDRESS`` names a Ray."""
     return named() is not None or ("ray" in sys.modules and sys.modules["ray"].is_initialized())
 
 
@@ -54,8 +54,8 @@ def awaited() -> bool:
 def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
     """Connect this process to Ray while the context is open; a process that is already connected stays connected.
 
-    ``dashboard`` is for a Ray that is started here. Raises ``ResourceError`` within 40 seconds if the cluster cannot be
-    used, and ``HangingError`` if a call of Ray does not return.
+    If Ray is started here, ``dashboard`` starts its dashboard as well. Raises ``ResourceError`` within 40 seconds if
+    the cluster cannot be used, and ``HangingError`` if a call of Ray does not return.
     """
     global _imported_closed
     address = named()

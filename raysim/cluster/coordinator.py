@@ -26,7 +26,10 @@ class CoordinatorActor:
         self._pool = pool
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
-        """Run :meth:`JobRun.events` on a background thread; yield the new events as a list every ``PAUSE`` seconds."""
+        """Run :meth:`JobRun.events` on a background thread.
+
+        Yields lists of new events, at least ``PAUSE`` seconds apart.
+        """
         events_ahead = BackgroundIterator(JobRun(self._pool, job, since).events(every))
         while events := events_ahead.take():
             yield events
@@ -67,8 +70,8 @@ class BackgroundIterator(Generic[T]):
     def take(self, seconds: float | None = None) -> list[T]:
         """Wait for an item, then return all available items.
 
-        The list is empty at the end, or if there is no item within ``seconds``. Raises the iterator's error once all
-        items before it have been taken.
+        The list is empty after the last item, or if there is no item within ``seconds``. Raises the iterator's error
+        once all items before it have been taken.
         """
         taken: list[T] = []
         while self._end is None and (not taken or not self._queue.empty()):

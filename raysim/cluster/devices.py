@@ -9,7 +9,9 @@ from raysim.core.errors import ResourceError
 
 
 def resolve_device(device: str) -> tuple[str, str]:
-    """Return the device that ``auto``, ``cpu`` or ``cuda`` means here, and a text on the GPUs that torch finds."""
+    """Return the device that ``auto``, ``cpu`` or ``cuda`` means here, and a text on CUDA for messages (empty for
+    ``cpu``).
+    """
     if device == "cpu":
         return "cpu", ""
     import torch
@@ -50,7 +52,7 @@ def device_for(device: str, gpus: float) -> str:
 
 
 def settle_device(device: str, gpus: float) -> None:
-    """Make computations of this process reproducible and, for ``cuda``, limit it to its reserved share of GPUs.
+    """For ``cuda``, make this process's computations reproducible, and limit the process to its share of a GPU.
 
     ``gpus`` is a fraction of one GPU, or a number of GPUs. A fraction limits the process to this part of the GPU's
     memory. Convolutions use deterministic algorithms in float32, not TF32.
@@ -67,8 +69,8 @@ def settle_device(device: str, gpus: float) -> None:
 def check_device(wanted: str, resolved: str, cuda: str) -> str | None:
     """Return a warning if an actor has reserved a GPU that torch does not find, else None.
 
-    ``wanted`` is the configured device, ``resolved`` the device in use, and ``cuda`` a text on what torch finds. Raises
-    ``ResourceError`` if ``cuda`` is configured and there is no GPU.
+    ``wanted`` is the configured device, ``resolved`` the device in use, and ``cuda`` the text on CUDA of
+    :func:`resolve_device`. Raises ``ResourceError`` if the device ``cuda`` is configured and there is no GPU.
     """
     if wanted == "cuda" and resolved != "cuda":
         raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({cuda}); install a CUDA build")

@@ -110,9 +110,9 @@ def _refused(messages: str) -> bool:
 
 
 def short(reason: str) -> str:
-    """Return the first sentence of Ray's message ``reason``, of at most 300 characters.
+    """Return the first sentence of Ray's message ``reason``; all sentences if the message is about different versions.
 
-    A message about different versions is not cut at its first sentence.
+    A text of more than 300 characters is cut.
     """
     text = " ".join(reason.split())
     if "Version mismatch" not in text:

@@ -25,7 +25,7 @@ from raysim.strategies.base import Ids
 
 @dataclass(frozen=True)
 class ActorReady:
-    """An actor's first reply: its device, what torch finds, and the address and software versions of its node."""
+    """An actor's first reply: its device, a text on CUDA, and the address and software versions of its node."""
 
     resolved: str
     cuda: str
@@ -51,7 +51,7 @@ class HospitalActor:
         - ``pools``: whether this actor also trains on the pooled rows of all hospitals.
         - ``gpus``: the actor's share of GPUs.
         - ``threads``: the largest number of threads for computations.
-        - ``served``: the ids of the actor's hospitals, in arrays of at most :data:`PIECE`.
+        - ``served``: the ids of the actor's hospitals, in arrays of at most :data:`raysim.cluster.pool.PIECE` ids.
         """
         search_only(folders)
         host.limit_threads(threads)

@@ -26,7 +26,7 @@ MOST_SUMS = 8
 """The largest number of sums that the coordinator adds, or that a node adds for several nodes."""
 
 LEAST_BYTES = 2**17
-"""The size in bytes from which on actors' sums are added within nodes.
+"""Actors' sums are added within nodes if each has at least this size in bytes.
 
 Ray sends results of up to 100 KiB without a separate call.
 """
@@ -44,8 +44,8 @@ def sums_bytes(plan: RoundPlan) -> int:
 def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
     """Return which actors' sums are added together: groups of actors, in levels.
 
-    Groups of one level can be added at the same time, after those of the level before. ``actors`` have sums to add.
-    ``nodes`` has the index of each actor's node.
+    Groups of one level can be added at the same time, after those of the level before. ``actors`` are the actors that
+    have sums. ``nodes`` has the index of each actor's node.
     """
     by_node: dict[int, list[int]] = {}
     for actor in actors:

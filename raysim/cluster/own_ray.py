@@ -26,7 +26,7 @@ NO_PORT = "65536"
 """A port number at which no process can listen, so that two of Ray's processes provide no metrics."""
 
 OPEN = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""The environment variable that decides whether other machines can reach a Ray. Ray reads it when it is imported."""
+"""The environment variable that decides whether other machines can reach a Ray. It is read when Ray is imported."""
 
 MESSAGE = 2**20
 """The largest size in bytes of an argument or result that is sent within a call, on a Ray that is started here.

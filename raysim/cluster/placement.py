@@ -34,7 +34,7 @@ class Placement:
     overrides: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     """By the actor's index, the ``(cpus, gpus)`` of actors that need other numbers."""
     nodes: tuple[int, ...] = ()
-    """The machine of each actor, as an index into the nodes of :func:`place`; empty if it does not matter."""
+    """The machine of each actor, as an index into the nodes of :func:`place`; empty if the machines do not matter."""
 
     def share(self, actor: int) -> tuple[float, float]:
         """Return how many CPUs and GPUs one actor has."""
@@ -108,8 +108,8 @@ def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[
 def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
     """Assign hospitals to actors with similar numbers of rows; return each actor's hospital ids, ascending.
 
-    ``rows [N]`` has each hospital's number of rows. The largest hospital is assigned first, always to the actor with
-    the fewest rows; ties go to the first actor.
+    ``rows [N]`` has each hospital's number of rows. The hospitals are assigned from the largest to the smallest, each
+    to the actor with the fewest rows; ties go to the first actor.
     """
     loads = [(0, actor) for actor in range(actors)]
     homes: list[int] = []
@@ -219,7 +219,9 @@ def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) 
 
 
 def _even_share(machines: Sequence[_FreeMachine], count: int, gpus: int) -> int:
-    """Return the largest number of CPUs, up to one, that each of ``count`` actors can have, in ``1 / UNIT`` CPU."""
+    """Return the largest number of CPUs, up to one, that each of ``count`` actors can have, in units of
+    ``1 / UNIT`` CPU.
+    """
     low, high = 0, UNIT
     while low < high:
         middle = (low + high + 1) // 2
@@ -283,8 +285,9 @@ def _too_much(
 def _units(value: float) -> int:
     """Return a CPU or GPU share as a whole number of the smallest shares that Ray distinguishes.
 
-    It is rounded down, so that six sixths of a device are at most one device. A share that was rounded upwards to three
-    or four digits, such as .1667 for one sixth, counts as the exact fraction.
+    It is rounded down, so that six sixths of a device are at most one device. The result is at least 1 for a share
+    above 0. A share that was rounded upwards to three or four digits, such as .1667 for one sixth, counts as the exact
+    fraction.
     """
     sharing = round(1 / value) if 0 < value < 1 else 1
     if value in (round(1 / sharing, 3), round(1 / sharing, 4)):

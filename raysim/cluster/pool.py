@@ -137,7 +137,7 @@ class RayPool:
         return partials, later
 
     def _shipped(self, folder: str, call: Callable[[], T]) -> T:
-        """Return the result of ``call``, repeated if an actor was restarted on a node that cannot read ``folder``."""
+        """Return the result of ``call``. Repeat it if an actor was restarted on a node that cannot read ``folder``."""
         try:
             return call()
         except Unreadable:
@@ -213,8 +213,8 @@ class RayPool:
     def _settle(self, refs: Mapping[int, Any], work: Work | None, when: str, *, fetched: bool = True) -> None:
         """Wait until each actor of ``refs`` has replied or died; with ``fetched``, until replies have arrived here.
 
-        An actor that does not reply in time is restarted once, and repeats its call. Raises ``ResourceError``, which
-        names its hospitals, if it is late again.
+        An actor that does not reply in time is restarted once, and repeats its call. If the actor is late again, raises
+        ``ResourceError``, which names the actor's hospitals.
         """
         import ray
 

@@ -60,7 +60,7 @@ def reread_authentication() -> None:
 
 
 def ended_parts() -> list[str]:
-    """Return which essential processes (raylet, GCS) have ended, of those that this process started.
+    """Return the essential processes of Ray (raylet, GCS) that this process started and that have ended.
 
     The result is always empty if this version of Ray does not support it.
     """

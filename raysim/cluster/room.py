@@ -48,7 +48,7 @@ def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
 
 
 def await_room(cpus: float, gpus: float = 0.0) -> None:
-    """Wait until Ray has these resources free. Raises ``ResourceError`` if other work continues to use them."""
+    """Wait until Ray has ``cpus`` CPUs and ``gpus`` GPUs free. Raises ``ResourceError`` if this takes too long."""
     import ray
 
     def room(seconds: float) -> bool:
@@ -65,7 +65,7 @@ def await_room(cpus: float, gpus: float = 0.0) -> None:
 
 
 def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
-    """Wait until ``there``, called with the number of seconds that it may wait, returns True.
+    """Call ``there`` until it returns True; its argument is the number of seconds that it may wait.
 
     A long wait for ``what`` is printed. Raises ``ResourceError`` after ``seconds``.
     """

@@ -59,7 +59,7 @@ def part_of(federation: Federation, served: Ids, *, training_of_all: bool = Fals
 
 
 def identity(federation: Federation) -> tuple[Any, ...]:
-    """Return properties of a federation by which two processes check that they read the same one from a folder."""
+    """Return properties by which two processes check that they read the same federation from a folder."""
     return federation.fingerprint, federation.X.shape, len(federation.hospitals), int(federation.bounds.sum())
 
 
@@ -84,7 +84,7 @@ class Receiver:
             del self._shipped[next(iter(self._shipped))]
 
     def open(self, folder: str, pooled: bool) -> Federation:
-        """Return the federation in ``folder`` with the rows of the actor's hospitals.
+        """Return the federation in ``folder``, with at least the rows of the actor's hospitals.
 
         With ``pooled``, it also has the training rows of all other hospitals.
         """
@@ -103,7 +103,9 @@ class Receiver:
         return federation
 
     def reads(self, folder: str, expected: tuple[Any, ...]) -> bool:
-        """Return whether this process can read the federation in ``folder`` whose :func:`identity` is ``expected``."""
+        """Return whether ``folder`` has a federation that this process can read, with the ``expected``
+        :func:`identity`.
+        """
         try:
             return identity(Federation.open(folder)) == expected
         except (OSError, ValueError, KeyError):
@@ -112,12 +114,12 @@ class Receiver:
 
 Shipment = tuple[Any, Any]
 """Two references to objects in Ray's object store: an actor's part of a federation, and the same with the training rows
-of all hospitals. The second is None if the actor does not need them.
+of all hospitals. The second is None unless the actor trains on pooled rows.
 """
 
 
 STILL = (False, "a node that does not reply")
-"""The reply assumed for a lost actor: it cannot read the folder, and its node has no name."""
+"""The reply assumed for an actor that does not reply: it cannot read the folder, and its node has no name."""
 
 
 def _answer(ref: Any) -> tuple[bool, str]:
@@ -161,7 +163,7 @@ class Sender:
         ]
 
     def forget(self, folder: str) -> None:
-        """Find out again to which actors rows must be shipped, after an actor was restarted on another node."""
+        """Forget to which actors the rows of ``folder`` are shipped, because an actor was restarted on another node."""
         self._sent.pop(folder, None)
         self._pooled.pop(folder, None)
 

@@ -70,7 +70,7 @@ class Key(NamedTuple):
 
 
 def in_groups(kind: str) -> dict[str, list[Plugin]]:
-    """Return the plug-ins of a ``kind`` (such as strategies), by the title of their group, which may be empty."""
+    """Return the plug-ins of a ``kind`` (such as strategies) by the title of their group; a title may be empty."""
     groups: dict[str, list[Plugin]] = {title: [] for title in GROUPS.values()} if kind == "strategies" else {}
     for name, entry in registry.entries(kind).items():
         title = ""
@@ -129,7 +129,7 @@ def keys_of(plugin: Any, place: str = "") -> list[Key]:
 
 
 def example(name: str, keys: Sequence[Key]) -> str:
-    """Return the key ``strategies`` of a comparison as YAML: the reference, and this strategy with some of its keys.
+    """Return the key ``strategies`` of a comparison as YAML: the reference, and the strategy ``name`` with some keys.
 
     >>> print(example("afl", []))
     strategies: [fedavg, afl]
@@ -212,7 +212,7 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """Return ``key`` with its default from ``section``, the default value of the section that contains the key."""
+    """Return ``key`` with a new default: its value in ``section``, an object with the defaults of a nested section."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 
@@ -225,7 +225,7 @@ def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
 def _refusal(plugin: Any, name: str, kind: Any) -> str:
     """Return the range of a dataclass's field, from the class's error message for NaN or for the lowest number.
 
-    The text is empty if both values are accepted.
+    The text is empty if neither value causes an error message with a range.
     """
     alternatives = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     plain = [get_args(each)[0] if get_origin(each) is Annotated else each for each in alternatives]

@@ -53,7 +53,7 @@ def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
 
 
 def standing_nodes(described: Sequence[dict[str, Any]], first: str) -> tuple[Node, ...]:
-    """Return the live nodes of a Ray cluster, sorted by address after the node with the id ``first``.
+    """Return the live nodes of a Ray cluster: the node with the id ``first``, then the others, sorted by address.
 
     ``described`` is the result of ``ray.nodes()``.
     """

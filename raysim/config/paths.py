@@ -1,8 +1,8 @@
 """Resolves paths of input files.
 
-Paths of input files in a YAML file are relative to the file's folder, and all others to the working directory. They
-become absolute when a configuration is read. Paths of output (``--out``, ``tracking.uri``, ``checkpoint.path``) remain
-relative to the working directory. In all paths ``~`` is the user's home folder.
+A path of an input file is relative to the folder of the YAML file in which it stands, or else to the working directory.
+It becomes absolute when a configuration is read. Paths of output (``--out``, ``tracking.uri``, ``checkpoint.path``)
+remain relative to the working directory. In all paths ``~`` is the user's home folder.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
 def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] = ()) -> dict[str, Any]:
     """Return a configuration's ``tree`` in which the paths of input files are absolute.
 
-    Relative paths are resolved from ``folder``; those at or below the dotted keys ``laid_over`` from the working
-    directory.
+    Relative paths start at ``folder``, or at the working directory if their dotted key is in ``laid_over`` or below one
+    of these keys.
     """
     result = dict(tree)
 

@@ -333,7 +333,7 @@ def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, other_keys
 
 
 def origin(source: str) -> str:
-    """Return a text that says whether the rows of a data source are invented or real; empty if it is unregistered."""
+    """Return a text that says whether the rows of a data source are invented; empty if the source is unregistered."""
     sources = registry.entries("sources")
     if source not in sources:
         return ""

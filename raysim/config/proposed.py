@@ -80,9 +80,10 @@ def four_lines(looked: Looked) -> str:
 
 
 def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
-    """Return a complete configuration for a table as YAML, with comments that give the reasons.
+    """Return a complete configuration for a table as YAML, with comments that give the reason for each column.
 
-    The table's path is written relative to ``folder``. ``more`` has further columns to drop, each with the reason.
+    The table's path is written relative to ``folder``, unless it is absolute. ``more`` has further columns to drop,
+    each with the reason.
     """
     proposal, form = looked.proposal, looked.read.form
     path = looked.path.expanduser()

@@ -159,7 +159,9 @@ class Config(Section):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the privacy unit is a patient or a row, which the split must then assign independently of others."""
+        """Whether the privacy unit is a patient or a row. If so, the split must assign each unit independently of the
+        others.
+        """
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:

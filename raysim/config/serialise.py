@@ -15,7 +15,7 @@ from raysim.strategies.base import Strategy
 
 
 def fields_of(plugin: Any) -> dict[str, Any]:
-    """Return a plug-in's settings as plain YAML types, without those that are None by default."""
+    """Return a plug-in's settings as plain YAML types, without those that are None and have the default None."""
     cls: Any = type(plugin)
     tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
     unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}

@@ -13,7 +13,7 @@ SIZE_KEYS = {"fraction", "minimum"}
 
 
 def enlarged(selection: Selection, share: float) -> Selection:
-    """Return a selection that samples ``1 + share`` times as many hospitals as ``selection``.
+    """Return a selection that samples ``1 + share`` times as many hospitals as ``selection``, but at most all.
 
     Raises ``ConfigError`` if ``share`` is not 0 and the selection has no fields ``fraction`` and ``minimum``.
     """
@@ -30,7 +30,9 @@ def enlarged(selection: Selection, share: float) -> Selection:
 
 
 def resized(selection: Selection, count: int) -> Selection:
-    """Return a selection of ``count`` hospitals; unchanged without fields ``fraction`` and ``minimum``."""
+    """Return a selection that samples ``count`` hospitals, or ``selection`` itself if it lacks the fields ``fraction``
+    and ``minimum``.
+    """
     changes = {"fraction": 1e-12, "minimum": count} if sized(selection) else {}
     resized: Selection = replace(selection, **changes) if changes else selection  # type: ignore[type-var]
     return resized

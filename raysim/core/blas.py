@@ -21,7 +21,7 @@ _NEEDED = frozenset(("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"))
 def prefer() -> None:
     """Request the code for AVX-512 on an AMD processor that supports it, unless the environment names another code.
 
-    It has an effect only before numpy is imported.
+    Does nothing if numpy is already imported.
     """
     if VARIABLE not in os.environ and "numpy" not in sys.modules and _amd_with_avx512(Path("/proc/cpuinfo")):
         os.environ[VARIABLE] = AVX512

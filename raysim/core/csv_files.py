@@ -2,7 +2,7 @@
 
 Spreadsheets treat a cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program. Names of
 hospitals and categories come from other people's data and may contain formulas. Texts that begin with one of these
-characters are therefore written with a ``'`` before them, which :func:`read_csv` removes.
+characters, unless they are numbers, are therefore written with a ``'`` before them, which :func:`read_csv` removes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> No
 def write_pieces(tables: Iterable[pd.DataFrame], path: Path) -> None:
     """Write tables into one file, one after another, in the format of :func:`write_csv` with ``many_rows``.
 
-    Each is written before the next one is computed.
+    Each table is written before the next one is computed.
     """
     _write_rows((_changed(table, cell) for table in tables), path)
 

@@ -40,7 +40,7 @@ class DataError(RaysimError):
 
 
 class ResourceError(RaysimError):
-    """The configuration requests more than the machine or cluster has."""
+    """The machine or cluster cannot provide what the configuration requests."""
 
 
 class StrategyError(RaysimError):
@@ -74,7 +74,10 @@ SYSTEM = {
 
 
 def of_the_machine(error: BaseException) -> ResourceError | None:
-    """Convert an error of memory or the file system to a ``ResourceError``; return None for any other error."""
+    """Convert a lack of memory, or an error of the file system in :data:`SYSTEM`, to a ``ResourceError``.
+
+    Return None for any other error.
+    """
     if isinstance(error, MemoryError):
         return ResourceError(f"memory: {error or 'there is not enough'}; use less data or a smaller model")
     if isinstance(error, OSError) and error.errno in SYSTEM:
@@ -100,7 +103,7 @@ def _without_middle(text: str, length: int) -> str:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return advice for an unknown name: the closest known name, or all known names.
+    """Return advice for an unknown name: the closest known name, or all known names if none is similar.
 
     >>> nearest("fedporx", ["fedavg", "fedprox"])
     "did you mean 'fedprox'?"

@@ -16,7 +16,7 @@ FRACTION_BITS = 44
 
 
 def largest_entry(weights: float) -> float:
-    """Return a bound for the entries of vectors: if all are below it, no weighted sum of the vectors overflows.
+    """Return a bound for the magnitudes of vectors' entries, below which no weighted sum of the vectors overflows.
 
     ``weights`` is the sum of the magnitudes of all weights.
     """
@@ -24,7 +24,7 @@ def largest_entry(weights: float) -> float:
 
 
 class ExactSum:
-    """Several sums of vectors, stored as integers. ``units [G, P]`` has one row per sum."""
+    """Several sums of vectors, stored as integers. ``units [G, P]`` has one row for each of the ``G`` sums."""
 
     def __init__(self, groups: int, size: int) -> None:
         self.units = np.zeros((groups, size), dtype=np.int64)
@@ -34,7 +34,7 @@ class ExactSum:
     def add(self, group: int, weight: float, vector: NDArray[Any]) -> None:
         """Add ``weight * vector`` to the sum with the index ``group``.
 
-        The vector's entries must be finite and below :func:`largest_entry`.
+        The magnitudes of the vector's entries must be finite and below :func:`largest_entry`.
         """
         np.multiply(vector, weight * 2.0**FRACTION_BITS, out=self._scaled)
         np.rint(self._scaled, out=self._scaled)

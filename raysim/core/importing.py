@@ -58,8 +58,8 @@ def by_path(path: str) -> Any:
 def standing_here(strange: Iterable[Path]) -> Iterator[None]:
     """Inside the context, import the user's modules from the present working directory, even if the directory changes.
 
-    ``strange`` are folders that a stored file of a run names; the error for a missing module mentions one that contains
-    it.
+    ``strange`` are folders that a stored file of a run names. If one of them contains a missing module, the error
+    mentions this folder.
     """
     global _standing, _strange
     here = os.getcwd()

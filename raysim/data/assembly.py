@@ -184,7 +184,10 @@ def _parts(
 
 
 def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Move all rows of the hospitals ``split.unseen`` to the test part, and return each row's part, ``[N]``."""
+    """Move all rows of the hospitals ``split.unseen`` to the test part, and return each row's part, ``[N]``.
+
+    With ``split.trained_on: all``, the test rows of the other hospitals become training rows.
+    """
     if not split.unseen:
         return part
     for name in split.unseen:

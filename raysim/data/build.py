@@ -26,7 +26,7 @@ STORED = 6
 """The version of the layout of stored federations; increase it when their files change."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
-"""The results of earlier data checks, by the digest of the records, the minimum of rows and the number of hospitals."""
+"""The results of earlier data checks, by the cache key of the records, ``minimum`` and ``largest``."""
 
 
 def build(

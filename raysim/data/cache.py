@@ -2,8 +2,8 @@
 
 The key of an entry is a digest of the configuration and the content of the source's files. An entry is a folder that is
 written under a temporary name and then renamed, so several processes can build the same entry at the same time.
-``complete.json`` lists the size and digest of each of its files. An entry that differs from this list is replaced, with
-a warning.
+``complete.json`` lists the size and digest of each file of the entry. An entry that differs from this list is replaced,
+with a warning.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ class Column:
     - ``missing``: the share of rows without a value.
     - ``low``, ``high``: the lowest and highest number; None for a column of categories or without any value.
     - ``distinct``: how many different values there are.
-    - ``remark``: why the column is suspect; empty if it is not. Else it is ``empty``, ``constant``, ``unnamed`` in the
-      file, a ``row number`` (different whole numbers without large gaps) or an ``identifier`` (a different value in
-      every row).
+    - ``remark``: why the column is suspect: it is ``empty``, ``constant``, ``unnamed`` in the file, a ``row number``
+      (different whole numbers without large gaps) or an ``identifier`` (a different value in every row). An empty text
+      if the column is not suspect.
     """
 
     name: str

@@ -18,7 +18,7 @@ class Contribution:
     rows: NDArray[np.int64]
     """The positions of the remaining rows among the hospital's training, validation or test rows, ``[n]``."""
     patient: NDArray[np.int64]
-    """The patient of each remaining row, ``[n]``, ascending. Patients are numbered by their first row."""
+    """The patient of each remaining row, ``[n]``, ascending: numbers from 0, in the order of patients' first rows."""
     patients: int
     total: int
     """The number of rows before the limit."""

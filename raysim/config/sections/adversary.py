@@ -68,7 +68,7 @@ class AdversarySection(Section):
 
     @property
     def effective_knowledge(self) -> Knowledge:
-        """Return what Byzantine hospitals know, which is the least that the attack needs by default."""
+        """Return what Byzantine hospitals know: ``knowledge``, by default the least that the attack needs."""
         return LEVELS[self.attack][0] if self.knowledge is None else self.knowledge
 
     @model_validator(mode="after")

@@ -20,7 +20,8 @@ from raysim.core.section import Section
 
 
 class ClinicalSection(Section):
-    """The section ``evaluation.clinical``: clinical metrics, from counts that hospitals send after the last round.
+    """The section ``evaluation.clinical``: clinical metrics, from numbers of rows that hospitals send after the last
+    round.
 
     At each of the ``thresholds``, rows with at least this probability count as positive. Sensitivity is reported at
     ``specificity``, and specificity at ``sensitivity``, with one threshold for all hospitals. ``bins`` is the number of

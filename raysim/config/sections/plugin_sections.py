@@ -52,7 +52,7 @@ class OpenSection(BaseModel):
     _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
 
     def once(self, make: Callable[[], T]) -> T:
-        """Return the plug-in made for this section's current keys, or call ``make`` if there is none."""
+        """Return the plug-in made for this section's current keys; if there is none, make it by calling ``make``."""
         if self._made is None or self._made[0] != dict(self):
             self._made = dict(self), make()
         plug_in: T = self._made[1]
@@ -170,7 +170,7 @@ class SelectionSection(PlugIn):
 class StrategySection(PlugIn):
     """The section ``strategy``: a federated method, its hyper-parameters, and a label for tables.
 
-    In a comparison, ``from`` names another configuration, such as a sweep's recommendation. Its strategy, training,
+    ``from`` names another configuration, such as a sweep's recommendation; that configuration's strategy, training,
     selection and model are then used. In Python a strategy or its class may replace the section.
     """
 

@@ -67,8 +67,8 @@ class AdaptiveClip(Section):
 class NoisyStatistic(Section):
     """``privacy.statistics.KIND``: noise on the sums from which this statistic is computed.
 
-    It is Laplace noise, which costs ``epsilon`` per release, or normal noise, whose standard deviation is
-    ``noise_multiplier`` times the largest change by one unit.
+    The noise is Laplace noise, which costs ``epsilon`` per release, or normal noise, whose standard deviation is
+    ``noise_multiplier`` times the largest change that one privacy unit can cause.
     """
 
     epsilon: FiniteFloat | None = default("privacy.statistics.*.epsilon", ge=1e-6)
@@ -109,8 +109,8 @@ class PrivacySection(Section):
     ``noise_multiplier`` times ``clip``. ``mode`` says who adds it: the server to the sum of a round (``central``),
     hospitals in shares to a secure sum (``distributed``), or each hospital to its own update (``local``).
 
-    For patients, each patient's gradient is clipped. The noise is added in the steps of each hospital (``local``), or
-    to one sum over all hospitals a round (``pooled``).
+    For patients or rows, the gradient of each patient or row is clipped. The noise is added in the steps of each
+    hospital (``local``), or to one sum over all hospitals a round (``pooled``).
 
     Give ``epsilon`` or ``noise_multiplier``. If a configuration has both, they must agree.
     """
@@ -277,7 +277,7 @@ class PrivacySection(Section):
 
     @property
     def of_statistics(self) -> float:
-        """Return the epsilon of all statistics with Laplace noise together, if each kind is released once."""
+        """Return the sum of the epsilons of all statistics with Laplace noise, if each kind is released once."""
         return sum(statistic.pure for statistic in self.noisy.values())
 
     @property

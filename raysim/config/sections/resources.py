@@ -25,7 +25,7 @@ class ResourcesSection(Section):
     """The section ``resources``: how hospitals are assigned to actors, and what each actor has.
 
     - ``hospitals_per_actor``: ``auto`` starts as many actors as can run in parallel.
-    - ``cpus_per_actor``: None shares the cluster's CPUs evenly.
+    - ``cpus_per_actor``: None shares the cluster's CPUs evenly, with at most one for each actor.
     - ``device``: ``auto`` computes on the actor's GPU share if torch finds a GPU.
     - ``timeout``: an actor without an answer after this many seconds is restarted once; the second time is an error.
     - ``per_hospital``: hospitals, by name, with an actor of their own that has other CPUs and GPUs.
@@ -35,7 +35,7 @@ class ResourcesSection(Section):
     - ``dashboard``: whether a Ray that raysim starts has its dashboard.
     - ``runs_at_once``: the number of runs of a comparison, or trials of a sweep, that run in parallel, each in one
       actor. ``auto``: as many as there are cores, if runs are small.
-    - ``head_start``: whether the command's own process executes a small run.
+    - ``head_start``: whether the command's own process executes a run that would end before Ray is ready.
     """
 
     hospitals_per_actor: Annotated[Literal["auto"] | int, auto_or_from(1)] = default("resources.hospitals_per_actor")

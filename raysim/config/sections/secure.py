@@ -31,7 +31,7 @@ class SecureSection(Section):
       results.
     - ``threshold``: the number of shares that reconstruct a secret; ``auto`` is more than two thirds of its shares.
     - ``neighbours``: the number of hospitals with which each hospital shares masks; ``auto`` is about three times the
-      logarithm of the group's size.
+      logarithm of the number of hospitals in the sum.
     - ``small_clusters``: a cluster with fewer hospitals than ``minimum`` ends the run (``refuse``), or is merged with
       the nearest cluster (``merge``).
     """
@@ -49,7 +49,7 @@ class SecureSection(Section):
         return self.minimum if self.small_clusters == "merge" else 1
 
     def of_setup(self, group: int) -> SetupSums:
-        """Return the masking of the secure sum with index ``group`` before the first round.
+        """Return how the secure sum ``group`` (:data:`OF_PREPROCESSING` or :data:`OF_LABELS`) is masked.
 
         Raises ``ConfigError`` if the package for masks is needed but not installed.
         """

@@ -23,8 +23,8 @@ DRAWS: dict[str, Any] = {
     "lognormal": lambda rng, n, median, sigma: median * np.exp(sigma * rng.standard_normal(n)),
     "choice": lambda rng, n, *values: rng.choice(np.array(values), n),
 }
-"""The distributions by name: functions that return ``n`` random values. Hospitals added at the end of the list change
-no other value.
+"""The distributions by name: functions that return ``n`` random values. For a larger ``n``, the first values are the
+same.
 """
 
 FORMS = ", ".join(f"{{{name}: [...]}}" for name in DRAWS)

@@ -30,7 +30,7 @@ class TrainingSection(Section):
     """The section ``training``: local training of a round.
 
     ``batch_size: 0`` is the full batch, and ``rounds: 0`` only sets the strategy up. With ``stop``, ``rounds`` is the
-    maximum.
+    largest number of rounds.
     """
 
     rounds: int = default("training.rounds", ge=0)
@@ -69,8 +69,7 @@ class TuneSection(BaseModel):
       of combinations.
     - ``per``: whether each strategy uses its own best combination, or all use the combination that is best for all
       together.
-    - ``seeds``: the seeds of the comparison with which trials run: the given number of first seeds, the listed seeds,
-      or (None) all.
+    - ``seeds``: which of the comparison's seeds trials use: a number of first seeds, a list of seeds, or None for all.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)

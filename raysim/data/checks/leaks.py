@@ -25,7 +25,7 @@ confidence limit must be above the threshold.
 """
 
 FLAG = 0.80
-"""The AUROC with which missing values predict the label, above which a warning names the column."""
+"""A warning names a column if its missing values predict the label with an AUROC above this."""
 
 HIGH = 0.97
 """The AUROC above which a model's AUROC counts as unusually high."""
@@ -76,7 +76,9 @@ class _Checks:
 
     @property
     def compared(self) -> range:
-        """The classes to compare with all others; of two classes, only the second (the positive class)."""
+        """The classes to compare with all others: of two classes, only the second (the positive class); of more than
+        ``_CLASSES``, none.
+        """
         C = len(self.classes)
         return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
 
@@ -100,7 +102,7 @@ class _Checks:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Return the suspicion that a column of numbers is a leak or contains codes (or None), and its AUROC."""
+        """Return the suspicion, if any, that a column of numbers is a leak or has codes, and the column's AUROC."""
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
         if missing.any():
@@ -118,7 +120,7 @@ class _Checks:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Return the suspicion that a categorical column is a leak (or None), and its AUROC."""
+        """Return the suspicion, if any, that a categorical column is a leak, and the column's AUROC."""
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
             cells = Cells.of(self.home, codes + 1, self.y, len(self.classes))

@@ -223,8 +223,8 @@ class _Checks:
 def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
     """Divide hospitals into a group of low and a group of high values by their ``quartiles [3, H]``.
 
-    Return the median of each quartile over each group's hospitals, ``[3]``, and a mask ``[H]`` of the smaller group.
-    Return None if the groups overlap, or if hospitals within a group differ too much.
+    Return for each group the median of each quartile over its hospitals, ``[3]``, and a mask ``[H]`` of the smaller
+    group. Return None if the groups overlap, or if hospitals within a group differ too much.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:

@@ -2,8 +2,8 @@
 
 Only rows of the same hospital are compared, so a column that merely identifies hospitals has an AUROC of 0.5.
 
-The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the counts. DeLong's would be 0 for a
-column that separates the classes, even with ten rows.
+The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the numbers of rows. DeLong's would be
+0 for a column that separates the classes, even with ten rows.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ class Separation:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The rows of one column, counted by hospital and value: ``G`` cells, one for each value at each hospital, in this
-    order.
-    """
+    """The rows of one column, counted in ``G`` cells: one per hospital and value, sorted by hospital, then by value."""
 
     hospital: Ints
     value: NDArray[Any]

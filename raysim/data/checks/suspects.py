@@ -33,7 +33,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Leaks:
-    """The columns that may reveal the label, and a note on what was checked."""
+    """The columns that may reveal the label or contain codes, and a note on what was checked."""
 
     suspects: tuple[Suspect, ...] = ()
     """At most one finding for each column, the gravest first."""
