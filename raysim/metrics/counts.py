@@ -1,4 +1,4 @@
-"""Sums over a hospital's rows from which figures are computed: counts of binned scores, and sums of errors.
+"""Sums over a hospital's rows from which metrics are computed: counts of binned scores, and sums of errors.
 
 The sums may carry noise. Counts below 0 are not raised to 0, so that unbiased noise stays unbiased.
 """
@@ -49,8 +49,8 @@ class BinaryCounts:
 
     @cached_property
     def below(self) -> Floats:
-        """Rows without the event in lower bins, plus half of those in the same bin, for each hospital and bin, ``[S,
-        BINS]``.
+        """For each hospital and bin: the number of rows without the event in lower bins, plus half the number in the
+        same bin, ``[S, BINS]``.
         """
         return np.cumsum(self.negatives, axis=1) - 0.5 * self.negatives
 
@@ -85,8 +85,8 @@ class BinaryCounts:
 
 @dataclass(eq=False)
 class ClassCounts:
-    """Counts of rows in fixed bins of the score, and of correctly and wrongly classified rows, for a label of ``C``
-    classes.
+    """Counts of rows in fixed bins of the score, and of correctly and wrongly classified rows, at each of ``S``
+    hospitals and for a label of ``C`` classes.
     """
 
     others: Floats
@@ -143,8 +143,8 @@ class ClassCounts:
 
     @cached_property
     def midranks(self) -> Floats:
-        """The number of other classes' rows in lower bins, plus half of those in the same bin, minus half of all of
-        them, ``[S, C, BINS]``.
+        """For each hospital, class and bin: the number of other classes' rows in lower bins, plus half the number in
+        the same bin, minus half the number in all bins, ``[S, C, BINS]``.
         """
         return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
 

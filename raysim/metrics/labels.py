@@ -81,7 +81,7 @@ class TaskKind:
 
 
 def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
-    """Return all metrics over ``H`` hospitals by name, for class labels.
+    """Return all metrics of a classification task over ``H`` hospitals, by name.
 
     ``figures [H, len(FIGURES)]`` are each hospital's metrics, and ``stays [H]`` its number of all rows.
     """
@@ -94,7 +94,7 @@ def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, f
 
 
 def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
-    """Return all metrics over ``H`` hospitals by name, for a real-valued label.
+    """Return all metrics of a regression task over ``H`` hospitals, by name.
 
     ``figures [H, len(ERRORS)]`` are each hospital's metrics, and ``stays [H]`` its number of all rows.
     """

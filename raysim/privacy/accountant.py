@@ -28,8 +28,8 @@ INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """The steps in which privacy losses are discretised; longer steps never make epsilon smaller.
 
 ``INTERVAL`` is the default of dp-accounting. For patients at several hospitals, ``COARSE_INTERVAL`` is used for the
-reported epsilon and ``ROUGH_INTERVAL`` for quick estimates. They increase epsilon by about 1/5000 and, for thousands of
-rounds, 1/100.
+reported epsilon and ``ROUGH_INTERVAL`` for quick estimates. ``COARSE_INTERVAL`` increases epsilon by about 1/5000, and
+``ROUGH_INTERVAL`` by 1/100 for thousands of rounds.
 """
 
 LARGE = 50.0
@@ -37,8 +37,8 @@ LARGE = 50.0
 than 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
-"""The largest number of different releases for which privacy loss distributions are computed, which takes up to a
-second each. With more, epsilon is bounded by Rényi divergences."""
+"""The largest number of different releases for which privacy loss distributions are computed; each takes up to a
+second. With more releases, epsilon is bounded by Rényi divergences."""
 
 LEAST_LAPLACE = 0.05
 """The smallest multiplier of Laplace noise for which the distribution of privacy losses is narrow enough to store.
@@ -73,8 +73,8 @@ def library() -> Any:
 def epsilon(events: Sequence[Event], delta: float, longer: float = 1.0) -> float:
     """Return the epsilon at ``delta`` of all releases ``events`` together, or an upper bound of it.
 
-    It is infinite if a release has no noise. Discretisation steps are multiplied by ``longer``: longer steps are
-    faster, and the result is slightly larger.
+    The result is infinite if a release has no noise. Discretisation steps are multiplied by ``longer``: longer steps
+    are faster, and the result is slightly larger.
     """
     return _epsilon(tuple(_merged(events)), delta, longer)
 
@@ -121,8 +121,9 @@ def by_distributions(
 ) -> float:
     """Return the epsilon at ``delta`` of all ``events`` together, by composing privacy loss distributions.
 
-    Privacy losses are discretised in steps of ``interval``, multiplied by ``longer``; None means fine steps. Above an
-    epsilon of ``LARGE``, steps are proportional to epsilon.
+    Privacy losses are discretised in steps of ``interval``, multiplied by ``longer``. None means :data:`INTERVAL`, or
+    :data:`COARSE_INTERVAL` for patients at several hospitals. Above an epsilon of ``LARGE``, steps are proportional to
+    epsilon.
     """
     library()
     from dp_accounting.pld.privacy_loss_distribution import identity

@@ -109,8 +109,8 @@ def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats
 def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:
     """Return the sum ``[K]`` of the vectors of all privacy units, each clipped to ``bounds``.
 
-    A unit's vector is the sum of its ``rows [n, K]``; ``unit [n]`` has the unit of each row. Vectors that are not
-    finite add 0.
+    A unit's vector is the sum of its ``rows [n, K]``; ``unit [n]`` has the unit of each row, as in :func:`noisy_sum`.
+    Vectors that are not finite add 0.
     """
     units, vectors = int(unit[-1]) + 1 if len(unit) else 0, rows
     if units < len(unit):

@@ -83,7 +83,7 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
 
 
 def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSection | None) -> pd.DataFrame:
-    """Make ``unseen_summary.csv``: means over hospitals by strategy, model, figure and number of labelled rows.
+    """Make ``unseen_summary.csv``: means over hospitals by strategy, model, metric and number of labelled rows.
 
     ``table`` is the result of :func:`by_hospital`.
     """
@@ -139,8 +139,8 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
 def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Pooled]:
     """Return, for each threshold, the pooled difference of net benefit between the model and the better default.
 
-    The default is to act on everyone or on no one. The result is NaN if, at many hospitals, no decision differs from
-    the default.
+    The defaults are to act on everyone and to act on no one. The result is NaN if, at more than the share
+    :data:`MOST_LACKING` of hospitals, no decision differs from the default.
     """
     counts = [each.scores for each in of if each.scores is not None]
     found: dict[str, Pooled] = {}
@@ -160,7 +160,7 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
 def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
     """Return the sampling variance of each hospital's mean log loss.
 
-    NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
+    NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`, or with a prediction that is not finite.
     """
     found = np.full(len(scored), np.nan)
     for h, (logit, _, events) in enumerate(scored):
@@ -170,9 +170,9 @@ def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
 
 
 def _skill(each: Unseen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return each hospital's skill, and the sampling variance of this skill.
+    """Return each hospital's skill (see :data:`SKILL`), and the sampling variance of this skill.
 
-    Skill is that of :data:`SKILL`. Both are NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
+    Both are NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`, or with a prediction that is not finite.
     """
     found = np.full((2, len(each.hospitals)), np.nan)
     for h, ((logit, _, events), prevalence) in enumerate(zip(each.scored or (), each.prevalence, strict=True)):
@@ -197,8 +197,8 @@ def differences(
 ) -> pd.DataFrame:
     """Make ``unseen_difference.csv``: differences of AUROC per strategy and model; empty unless there are two classes.
 
-    One row is hospitals' AUROC when they take part in training minus that when left out. Another is left-out hospitals'
-    AUROC minus that of the ``reference`` there.
+    One row is hospitals' AUROC when they take part in training minus their AUROC when left out. Another row is the
+    AUROC at left-out hospitals minus the AUROC of the strategy ``reference`` at the same hospitals.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
     rows = []
@@ -249,7 +249,7 @@ def _seen_less_unseen(
 ) -> Paired | None:
     """Return the paired difference of hospitals' AUROC, on the same test rows: taking part in training minus left out.
 
-    Returns None if a run is missing.
+    Returns None if a run is missing or has no data on the covariance of AUROC.
     """
     with_hospital = {
         result.seed: result for result in results if result.label == strategy and model in result.outcome.figures
@@ -280,8 +280,8 @@ def _seen_less_unseen(
 
 
 def _without(federation: Federation, h: int, without: AllRows, model: str) -> tuple[NDArray[Any], ...]:
-    """Return the outputs of the run that left out hospital ``h``, before the sigmoid, on the hospital's test rows of
-    the main run; with labels and patient ids.
+    """Return log-odds, labels and patient ids of hospital ``h``'s test rows in ``federation``. The log-odds are from
+    the run that left out the hospital.
     """
     tested = federation.rows(h, "test")
     position = {row: i for i, row in enumerate(without.source_rows.tolist())}

@@ -23,7 +23,7 @@ def curve_figure(
 
     ``table`` has the columns ``line`` (the strategy), ``<field>`` (the value), ``seed``, ``mean`` and ``variance``.
     Lines are means over seeds, with a band of one standard deviation; they are horizontal for strategies without
-    ``field``. ``scale`` sets the vertical axes. ``names`` maps labels to display names.
+    ``field``. ``scale`` sets the vertical axes. ``names`` has the display name of each strategy in ``line``.
     """
     lines = list(dict.fromkeys(table["line"]))
     titles = {line: (names or {}).get(line, line) for line in lines}

@@ -61,7 +61,7 @@ class Row:
 def forest(evidence: Evidence, differences: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
     """Plot each method's difference from the reference strategy.
 
-    The result is empty if the reference was not run, or if there is no other method. ``differences`` are from
+    The result is empty if the reference was not run, or if no difference is defined. ``differences`` are from
     :func:`raysim.report.tables.differences`.
     """
     if evidence.base is None:
@@ -119,7 +119,9 @@ def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: f
 
 
 def _caption(evidence: Evidence, worst: bool, empty: int) -> str:
-    """Return the caption that explains the intervals; ``empty`` says how many are too wide to be informative."""
+    """Return the caption that explains the intervals; ``empty`` is the number of intervals that are too wide to be
+    informative.
+    """
     parts = equal_sentences(evidence)
     if empty:
         wide = f"{counted(empty, 'interval')} of the mean {'is' if empty == 1 else 'are'} wider than {WIDEST:g}"

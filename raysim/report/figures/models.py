@@ -35,8 +35,8 @@ def by_size(
 ) -> list[svg.Figure]:
     """Plot each hospital's main metric (AUROC or MAE), the mean over seeds, by its number of rows.
 
-    A line has the slope on hospital size (size bias) from ``table`` (:func:`raysim.report.tables.comparison`). Panels
-    of models not in ``first`` are collapsed.
+    A line has the slope on hospital size (size bias) from ``table`` (:func:`raysim.report.tables.comparison`). Unless
+    ``first`` is empty, panels of other models are collapsed.
     """
     if hospitals is None or hospitals.empty:
         return []

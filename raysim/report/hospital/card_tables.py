@@ -18,7 +18,7 @@ ACTING = ("Sensitivity (95 % interval)", "Alerts per 100 patients", "Predictive 
 SENT = ("Took part", "Kinds and bytes")
 
 PRINTED = ("observed_over_expected", "sensitivity", "ppv")
-"""The metrics of ``clinical.csv`` in the tables."""
+"""The metrics of ``clinical.csv`` that the tables print."""
 
 At = tuple[str, str, str, float]
 """A strategy, one of its models, a hospital and a decision threshold (-1: none)."""
@@ -127,7 +127,7 @@ def _bytes(low: int, high: int) -> str:
 
 
 def participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return in words the rounds in which each hospital sent an update, by strategy and hospital; may be empty."""
+    """Return in words in how many rounds each hospital took part, by strategy and hospital; empty without such counts."""
     if not {"participated", "rounds"} <= set(hospitals):
         return {}
     rows = hospitals.dropna(subset=["participated", "rounds"])
