@@ -127,7 +127,7 @@ def _bytes(low: int, high: int) -> str:
 
 
 def participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return in words in how many rounds each hospital took part, by strategy and hospital; empty without such counts."""
+    """Return in words in how many rounds each hospital took part, by strategy and hospital; empty if not counted."""
     if not {"participated", "rounds"} <= set(hospitals):
         return {}
     rows = hospitals.dropna(subset=["participated", "rounds"])

@@ -64,7 +64,7 @@ class Gains:
         return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
     def _judged(self) -> NDArray[np.bool_]:
-        """Whether each hospital's gain is defined for two seeds, or there is only one seed."""
+        """Whether each hospital's gain is defined for at least two seeds; always true with one training seed."""
         return (self.seeds > 1) | (self.trained == 1)
 
     def sentences(self) -> list[str]:

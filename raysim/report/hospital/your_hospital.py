@@ -61,7 +61,8 @@ def cards(
       events over seeds.
     - ``tables``: captions and columns of the tables.
 
-    The recommended model is compared with training alone; ``by_itself`` names its model if there are several.
+    Models are compared with that of training alone (``by_itself`` if there are several) or, without training alone,
+    with that of the strategy ``reference``.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -129,7 +130,7 @@ def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kin
     """Return the first sentences about hospital ``h``: its gain or, without one, its main metric.
 
     ``figures`` has the hospitals' main metric under the model called ``name``. ``gains`` has the gains from this model;
-    None if there is no other.
+    None if there is no model to compare with.
     """
     value = float(figures.value[h])
     digits = kind.decimals([value])
@@ -163,7 +164,8 @@ def recommended_gains(
     """Return each hospital's gain from the recommended model over training alone or, if none was trained alone, over
     the reference strategy.
 
-    ``by_itself`` is the model of training alone if there are several. Returns None without a model to compare with.
+    ``by_itself`` is the model of training alone if there are several. Returns None without a model to compare with, or
+    without a run of the recommended strategy.
     """
     base = compared_with(results, reference, recommended, by_itself)
     if base is None or all(result.label != recommended[0] for result in results):
