@@ -33,7 +33,7 @@ PART_WORDS = {"train": "Training", "validation": "Validation", "test": "Test"}
 ALONE = "training alone"
 
 FLOOR = "calibration_error_floor"
-"""The metric of ``clinical.csv`` that is the expected calibration error of perfectly calibrated predictions."""
+"""The metric of ``clinical.csv`` for the calibration error that perfectly calibrated predictions have by chance."""
 
 CLINICAL = {
     "calibration_slope": "Calibration slope (1 is right)",

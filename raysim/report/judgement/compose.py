@@ -49,7 +49,7 @@ class Remarks:
     """Findings of other parts of a report that belong on the decision card."""
 
     training: Line | None = None
-    """The line on whether models were trained to convergence; or None."""
+    """The line on whether models were trained to convergence; None without this line."""
     leaks: tuple[Line, ...] = ()
     """The lines on features that may give the label away."""
     cautions: tuple[str, ...] = ()

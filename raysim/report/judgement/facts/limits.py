@@ -15,10 +15,10 @@ from raysim.report.possible import NOTHING
 from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits, Paired
 
 FEWEST = 3
-"""The fewest hospitals with a defined main metric for a recommendation."""
+"""A method is recommended only if the main metric is defined at this many hospitals or more."""
 
 JUDGED_ROWS = 0.5
-"""The smallest share of evaluated rows at hospitals with a defined main metric for a recommendation."""
+"""A method is recommended only if at least this share of evaluated rows is at hospitals with a defined main metric."""
 
 FEW_ROWS = 10
 """Hospitals with fewer evaluated rows of the rarer class than this are counted in the text."""
@@ -43,7 +43,7 @@ class Data:
     rows: int | None
     """The number of rows of all parts together; None if it is not public."""
     events: int | None
-    """The number of rows with the event; None if it is not public, or without two classes."""
+    """The number of rows with the event; None if it is not public, or if the label does not have two classes."""
     part: str
     """The evaluated part of the rows, such as ``test``."""
     judged: int
