@@ -39,7 +39,8 @@ SHORT = {
 def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
     """Return a display name for each strategy and model; it includes the model if a strategy has several.
 
-    ``titles`` are the results of :func:`distinct`. The names of references end with "(reference)".
+    ``titles`` has strategies' titles by label, which :func:`distinct` makes different. The names of references end with
+    "(reference)".
     """
     name_of = distinct(table["strategy"], titles)
     several = table.groupby("strategy")["model"].nunique()

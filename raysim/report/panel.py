@@ -32,7 +32,8 @@ FRONT_DRAWS = 1000
 class Alike(NamedTuple):
     """A model's main metric and sums on the fewer rows on which another model is evaluated.
 
-    ``figure [H]`` is the main metric at each hospital, and ``sums [H, B]`` the ``B`` sums that each hospital sends.
+    ``figure [H]`` is the main metric at each hospital, and ``sums [H, B]`` the ``B`` sums that each hospital sends (see
+    :class:`Sketched`).
     """
 
     figure: Floats
@@ -66,7 +67,9 @@ def sent(results: Sequence[Result]) -> Sent:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The main metric (AUROC or MAE) of ``K`` models at ``H`` hospitals under ``S`` seeds, both in sorted order."""
+    """The main metric (AUROC or MAE) of ``K`` models at ``H`` hospitals under ``S`` seeds; hospitals and seeds are
+    sorted.
+    """
 
     kind: TaskKind
     place: Mapping[Key, int]

@@ -39,8 +39,8 @@ def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
 def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
     """Return one table per seed, with one row for each hospital.
 
-    A row is from the first model whose main metric is defined there, or else from the first model. If the label has an
-    event, the column ``rarer`` is the number of rows of the rarer class.
+    A row is from the first model whose main metric is defined at the hospital or, if there is none, from the first
+    model. If the label has an event, the column ``rarer`` is the number of rows of the rarer class.
     """
     undefined = ~np.isfinite(hospitals[reporting(hospitals).headline].to_numpy(float))
     table = hospitals.assign(place=np.arange(len(hospitals)), undefined=undefined).sort_values(

@@ -94,7 +94,8 @@ def draws_for(hospitals: int) -> int:
 
 
 def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], Noise]:
-    """Compare each model's differences between hospitals with chance, for the first seed; empty for several classes.
+    """Compare each model's differences between hospitals with chance, for the first seed; empty for more than two
+    classes.
 
     Measures of dispersion use only hospitals with at least ``minimum_events`` rows of each class (for a numeric label,
     with at least this many rows in all).
@@ -165,7 +166,7 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
     """Return ``noise.csv``: one row for each strategy, model and measure of dispersion; empty cells are undefined.
 
     - ``value``: the measure on the test rows.
-    - ``floor`` with ``floor_low`` and ``floor_high``: its value if all hospitals had equal true performance.
+    - ``floor`` with ``floor_low`` and ``floor_high``: the measure if all hospitals had equal true performance.
     - ``p``: the probability of a value at least as bad under equal true performance.
     - ``excess`` with its interval: what a true spread between hospitals adds to ``floor``.
     - ``true`` with its interval: the measure without the noise of finite test rows.

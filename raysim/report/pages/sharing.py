@@ -179,7 +179,7 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
 def _card(card: Mapping[str, Any], pseudonym_of: Mapping[str, str]) -> dict[str, Any]:
     """Return the decision card under pseudonyms, without lists of hospitals.
 
-    A hospital's name that is a number could not be recognised in lists.
+    Lists are removed because a hospital's name that is a number could not be recognised there.
     """
     lines = []
     for line in card["lines"]:
@@ -238,7 +238,7 @@ def _clean(value: Any, pseudonym_of: Mapping[str, str]) -> Any:
 
 
 def _sentence(text: str, pseudonym_of: Mapping[str, str]) -> str:
-    """Replace names by pseudonyms, and remove numbers of patients below :data:`LEAST`.
+    """Replace names by pseudonyms, and numbers of patients below :data:`LEAST` by a phrase.
 
     Parentheses that contain a name that is a number are removed.
     """
