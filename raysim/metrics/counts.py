@@ -16,7 +16,7 @@ from raysim.core.arrays import Floats
 from raysim.metrics.binned import BINS, CENTRES, WIDEST
 
 SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
-"""The log loss of a row if the margin of its true class is in the middle of a bin, for each bin, ``[BINS]``."""
+"""For each bin, the log loss of a row whose true class has the margin in the middle of the bin, ``[BINS]``."""
 
 
 @dataclass(eq=False)
@@ -71,13 +71,13 @@ class BinaryCounts:
         return self.positives @ (1.0 - p) ** 2 + self.negatives @ p**2
 
     def predicted_positive(self, counts: Floats) -> Floats:
-        """Return how many rows have a predicted risk above one half at each hospital, ``[S]``. ``counts [S, BINS]`` are
-        the rows of one class in each bin.
+        """Return how many rows have a predicted risk of at least one half at each hospital, ``[S]``. ``counts [S,
+        BINS]`` are the rows of one class in each bin.
         """
         return np.asarray(counts[:, CENTRES > 0].sum(axis=1))
 
     def predicted_negative(self, counts: Floats) -> Floats:
-        """Return how many rows have a predicted risk of at most one half at each hospital, ``[S]``; ``counts`` as for
+        """Return how many rows have a predicted risk below one half at each hospital, ``[S]``; ``counts`` as for
         :meth:`predicted_positive`.
         """
         return np.asarray(counts[:, CENTRES <= 0].sum(axis=1))
@@ -104,8 +104,8 @@ class ClassCounts:
 
     @cached_property
     def n(self) -> Floats:
-        """The number of rows at each hospital, ``[S]``. It is computed from ``calls``, because the bins would add the
-        noise of all bins.
+        """The number of rows at each hospital, ``[S]``. It is computed from ``calls``, because a sum over bins would
+        have the noise of all bins.
         """
         return np.asarray(self.calls.sum(axis=(1, 2)))
 

@@ -109,8 +109,8 @@ def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]
 
 
 def weighted_mean(values: Floats, weights: Floats) -> float:
-    """Return the weighted mean of the ``values`` that are not NaN and have a positive weight. It is NaN if there are
-    none, and infinite if one of them is infinite.
+    """Return the weighted mean of the ``values`` that are not NaN and have a positive weight. The mean is NaN without
+    such values, and infinite if one of these values is infinite.
     """
     counted = ~np.isnan(values) & (weights > 0)
     total = weights[counted].sum()

@@ -178,7 +178,9 @@ class Errors:
         return np.column_stack([np.ones(len(labels)), np.abs(error), error, error * error, place, place * place])
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the metrics of each hospital; NaN if its noisy number of rows is below one half."""
+        """Compute the metrics of each hospital. All but ``n`` are NaN if the hospital's noisy number of rows is below
+        one half.
+        """
         of = ErrorSums(self._range, *np.asarray(sums, dtype=np.float64).T)
         nothing = np.full(len(of.count), np.nan)
         columns: list[Floats] = [np.maximum(np.rint(of.count), 0.0)]

@@ -18,7 +18,7 @@ from raysim.privacy import quick, repeated
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
-"""The relative tolerance of the search for a noise multiplier, which never returns less noise than needed."""
+"""The relative tolerance of the search for a noise multiplier. The search never returns less noise than needed."""
 
 LONGER, NEAR = 10.0, 3e-4
 """The search for a noise multiplier first discretises losses in steps ``LONGER`` times as long as usual. It then
@@ -33,16 +33,16 @@ reported epsilon and ``ROUGH_INTERVAL`` for quick estimates. ``COARSE_INTERVAL``
 """
 
 LARGE = 50.0
-"""For epsilons above this value, discretisation steps grow in proportion to epsilon, which increases epsilon by less
-than 1/100,000."""
+"""For epsilons above this value, discretisation steps are proportional to epsilon. The longer steps increase epsilon by
+less than 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
 """The largest number of different releases for which privacy loss distributions are computed; each takes up to a
 second. With more releases, epsilon is bounded by Rényi divergences."""
 
 LEAST_LAPLACE = 0.05
-"""The smallest multiplier of Laplace noise for which the distribution of privacy losses is narrow enough to store.
-Below it, epsilon is bounded by Rényi divergences."""
+"""The smallest multiplier of Laplace noise for which the distribution of privacy losses is narrow enough to store. With
+a smaller multiplier, epsilon is bounded by Rényi divergences."""
 
 LEAST, MOST = 1e-9, 1e9
 """The search for a noise multiplier clips epsilons to this range, so that their logarithms are finite."""
@@ -106,8 +106,8 @@ def _together(events: Sequence[Gaussian]) -> float:
 def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> float:
     """Return an upper bound of the epsilon of a patient with data at several hospitals, faster than :func:`epsilon`.
 
-    ``event`` is the sum to which these hospitals contribute, and ``others`` are the other noisy releases of each of
-    them.
+    ``event`` is the sum to which these hospitals contribute, and ``others`` are the other noisy releases of each
+    hospital.
     """
     if event.multiplier <= 0:
         return math.inf

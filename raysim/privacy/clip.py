@@ -34,7 +34,8 @@ def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
     """Return the ``vectors`` of one hospital's message, scaled by one factor so that their joint norm is at most
     ``clip``.
 
-    Vectors that are short enough are returned unchanged, bit for bit. If one value is not finite, all become zeros.
+    If their joint norm is at most ``clip``, the vectors are returned unchanged, bit for bit. If one value is not
+    finite, all vectors become zeros.
     """
     with np.errstate(over="ignore"):
         length = norm(vectors)

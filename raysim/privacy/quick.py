@@ -22,7 +22,7 @@ _K = np.arange(ORDERS[-1] + 1)
 _LEFT = np.maximum(ORDERS[:, None] - _K, 0)
 
 TOLERANCE = 1e-4
-"""The relative tolerance of the search for a noise multiplier, which never returns less noise than needed."""
+"""The relative tolerance of the search for a noise multiplier. The search never returns less noise than needed."""
 
 
 @lru_cache(maxsize=1024)

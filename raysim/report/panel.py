@@ -82,9 +82,8 @@ class Panel:
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
     """The sums ``[H, B]`` that hospitals sent, by the indices of model and seed."""
     alike: Mapping[tuple[int, int, int], Alike]
-    """The first model's main metric and sums on the rows of the second, which has fewer, by the indices of both models
-    and the seed.
-    """
+    """By the indices of two models and a seed: the first model's main metric and sums on the rows of the second model,
+    which is evaluated on fewer rows."""
     names: tuple[str, ...] = ()
 
     @staticmethod

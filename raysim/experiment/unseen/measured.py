@@ -24,7 +24,7 @@ from raysim.strategies.base import Floats
 
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """The results of one model and seed at the hospitals, each of which was left out of training once."""
+    """The results of one model and seed at all hospitals; each hospital was left out of training once."""
 
     strategy: str
     model: str
@@ -41,8 +41,8 @@ class Unseen:
     pairs: PairSums | None
     """The data that each hospital sends for the variance of its AUROC; None unless the label has two classes."""
     sketched: Sketched | None
-    """The data that each hospital sends for the covariance of its AUROC with other models' AUROC. None unless the label
-    has two classes."""
+    """The data that each hospital sends for the covariance of AUROC between models. None unless the label has two
+    classes."""
     scores: ScoreCounts | None
     """Histograms of each hospital's predicted probabilities; None if clinical metrics are not computed."""
     scored: tuple[Groups, ...] | None
@@ -83,7 +83,7 @@ def on_rows_of(
 def _scores(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> Iterator[Unseen]:
-    """Evaluate each existing score with each seed, on the rows that have a value of it."""
+    """Evaluate each existing score with each seed, on the rows with a value of this score."""
     runs: dict[int, dict[int, Judged]] = {}
     for each in left_out:
         runs.setdefault(each.seed, {}).setdefault(each.fold.number, each)

@@ -118,7 +118,7 @@ def notes(left_out: Sequence[Judged]) -> list[str]:
 
 
 def judge(run: LeftOut, section: UnseenSection) -> Judged:
-    """Take from a run the predictions of all its models for the hospitals that it left out."""
+    """Return the predictions of all models of a run for the hospitals that the run left out."""
     result, federation = run.result, run.result.federation
     predictions = result.outcome.predictions
     everything = {}

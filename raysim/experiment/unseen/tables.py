@@ -32,17 +32,17 @@ from raysim.statistics.meta_analysis.between_hospitals import WIDEST, WIDEST_UNB
 AUROC, RATIO, GAINED = "auroc", "observed_over_expected", "net_benefit_gained"
 
 SKILL = "log_loss_skill"
-"""A metric: 1 minus the model's log loss divided by the log loss of always predicting the share of events among the
-participants' training rows."""
+"""A metric: 1 minus the ratio of two log losses, the model's and that of always predicting the share of events among
+the participants' training rows."""
 
 FEWEST_ROWS = 10
 """Smallest number of rows for which the variance of a hospital's log loss is computed."""
 
 FEWEST_DECISIONS = 30
-"""Smallest number of rows for a hospital's gain in net benefit to count."""
+"""Hospitals with fewer rows than this are left out of the mean gain in net benefit."""
 
 MOST_LACKING = 0.1
-"""Largest share of hospitals that a mean may leave out; if there are more, the mean is undefined."""
+"""A mean that leaves out more than this share of hospitals is undefined."""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
@@ -140,7 +140,7 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
     """Return, for each threshold, the pooled difference of net benefit between the model and the better default.
 
     The defaults are to act on everyone and to act on no one. The result is NaN if, at more than the share
-    :data:`MOST_LACKING` of hospitals, no decision differs from the default.
+    :data:`MOST_LACKING` of hospitals, no decision of the model differs from the better default.
     """
     counts = [each.scores for each in of if each.scores is not None]
     found: dict[str, Pooled] = {}
@@ -195,7 +195,8 @@ def differences(
     reference: str,
     on_rows_of: Callable[[str, Unseen], Unseen],
 ) -> pd.DataFrame:
-    """Make ``unseen_difference.csv``: differences of AUROC per strategy and model; empty unless there are two classes.
+    """Make ``unseen_difference.csv``: differences of AUROC per strategy and model; empty unless the label has two
+    classes.
 
     One row is hospitals' AUROC when they take part in training minus their AUROC when left out. Another row is the
     AUROC at left-out hospitals minus the AUROC of the strategy ``reference`` at the same hospitals.
@@ -247,7 +248,8 @@ def _sums(of: Mapping[int, Unseen]) -> list[NDArray[np.float32]]:
 def _seen_less_unseen(
     results: Sequence[Result], left_out: Sequence[Judged], strategy: str, model: str
 ) -> Paired | None:
-    """Return the paired difference of hospitals' AUROC, on the same test rows: taking part in training minus left out.
+    """Return the paired difference of hospitals' AUROC, on the same test rows: when taking part in training, minus when
+    left out.
 
     Returns None if a run is missing or has no data on the covariance of AUROC.
     """

@@ -24,7 +24,8 @@ from raysim.report.terms import explained
 from raysim.storage.coefficients import COEFFICIENTS, INTERCEPT, of_global_model
 
 MOST = 12
-"""The largest number of coefficients in the figure: those with the largest ratios to their standard errors."""
+"""The largest number of coefficients in the figure. Those that are largest relative to their standard errors are
+shown."""
 
 LOOK: Final = Style(0, "circle")
 

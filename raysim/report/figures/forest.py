@@ -1,6 +1,7 @@
 """The forest plot of a comparison: each method's differences of the mean and of the worst decile.
 
-A method is a strategy with one of its models. The figure is a table on the page, and two charts in separate files.
+A method is a strategy with one of its models. The figure is a table on the page, and one or two charts in separate
+files.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ def curves(
 def from_reference(
     values: pd.DataFrame, figure: str, word: str, reference: Key, names: Names, looks: Looks
 ) -> list[svg.Figure]:
-    """Plot hospitals' differences in a metric from the reference, sorted, as one line for each model.
+    """Plot each hospital's metric minus its metric under the reference model, sorted, as one line for each model.
 
     ``values`` has the columns ``strategy, model, hospital`` and a column with the metric, the mean over seeds.
     ``figure`` is the name of this column, and ``word`` the metric's name in text.

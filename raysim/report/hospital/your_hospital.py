@@ -25,8 +25,7 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.over_seeds import OverSeeds
 
 MORE_OFTEN = 2
-"""The largest number of attributes that a text on a cluster names because they are more frequent there than
-elsewhere."""
+"""A text on a cluster names at most this many attributes that are more frequent in the cluster than elsewhere."""
 
 PART_WORDS = {"train": "Training", "validation": "Validation", "test": "Test"}
 
@@ -54,7 +53,7 @@ def cards(
     hospitals: pd.DataFrame,
     by_itself: Key | None = None,
 ) -> dict[str, Any]:
-    """Return the cards of all hospitals, with two fields.
+    """Return the cards of all hospitals, as a dictionary with two fields.
 
     - ``hospitals``: one card for each hospital, in the federation's order, with its ``name``, the sentences of its
       ``lead``, its ``facts`` and the rows of its ``tables``. ``counts`` are the lowest and highest numbers of rows and

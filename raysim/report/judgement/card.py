@@ -75,7 +75,7 @@ class MethodRow:
     low: float = float("nan")
     """The lower limit of the interval of ``difference``; NaN if there is none or it is uninformative."""
     high: float = float("nan")
-    """The upper limit of this interval; NaN if ``low`` is."""
+    """The upper limit of the interval of ``difference``; NaN if ``low`` is NaN."""
     verdict: str = ""
     """How the method compares with the recommended one; empty if it is not compared.
 

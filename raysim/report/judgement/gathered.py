@@ -113,7 +113,7 @@ def _scores(results: Sequence[Result], key: Key) -> list[ScoreCounts]:
 
 
 def useful_of(results: Sequence[Result], key: Key, clinical: ClinicalSection | None) -> Usefulness | None:
-    """Measure whether acting on a model has a net benefit; None if no run has counts of predicted risks."""
+    """Measure whether acting on a model has a net benefit; None without clinical metrics or counts of predicted risks."""
     counts = _scores(results, key)
     return None if clinical is None or not counts else usefulness(counts, clinical.counted_at, clinical.act_at)
 
@@ -196,7 +196,7 @@ def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> t
 def _without_spread(auroc: float, data: Data) -> Limits:
     """Return the score interval of a mean AUROC of exactly 0 or 1, whose estimated variance is 0.
 
-    It uses Hanley and McNeil's variance for each hospital.
+    The variance of each hospital's AUROC is from :func:`hanley_mcneil`.
     """
     tested, events = np.array(data.tested), np.array(data.rarer)
     judged = events > 0
@@ -213,8 +213,8 @@ def _without_spread(auroc: float, data: Data) -> Limits:
 def visible_sizes(evidence: Evidence) -> list[float]:
     """Return the smallest differences from the recommended method that this comparison detects with 80 % power.
 
-    There is one for each method that does not demonstrably differ from the recommended one; none with a single seed. A
-    difference that is impossible is given as infinite.
+    The list has one difference for each method that does not demonstrably differ from the recommended one; it is empty
+    with a single seed. An impossible difference is given as infinite.
     """
     if evidence.one_seed:
         return []

@@ -1,6 +1,6 @@
 """Format the data frames of :mod:`raysim.report.tables` as the tables of a page.
 
-It chooses decimals and signs, and marks the best value of each column.
+The functions choose decimals and signs, and mark the best value of each column.
 """
 
 from __future__ import annotations

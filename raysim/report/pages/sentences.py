@@ -1,4 +1,4 @@
-"""Sentences of pages on hospitals: undefined figures, the worst hospitals, and the results of a run."""
+"""Sentences for pages, on hospitals with undefined metrics, the worst hospitals, and the results of a run."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def run_lead(
 
 
 def _of_mean(hospitals: pd.DataFrame | None, model: str, kind: TaskKind) -> Limits:
-    """Return the interval of a model's mean main metric over hospitals; NaN if there is none, or with several seeds."""
+    """Return the interval of a model's mean main metric over hospitals, for a single seed; NaN if there is none."""
     low, high = f"{kind.headline}_low", f"{kind.headline}_high"
     if hospitals is None or not {low, high} <= set(hospitals):
         return Limits(float("nan"), float("nan"))

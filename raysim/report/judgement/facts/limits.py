@@ -118,8 +118,8 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
     """Write the decision card's line on what the data cannot show.
 
-    ``pair`` is the recommended method's difference from another. ``visible`` has, for each method that does not
-    demonstrably differ, the smallest difference detected with 80 % power (infinity: none).
+    ``pair`` is the recommended method's difference from another method. ``visible`` has, for each method that does not
+    demonstrably differ, the smallest difference detected with 80 % power (infinity: no difference can be detected).
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:
