@@ -197,7 +197,7 @@ class ErrorSums:
 def precision(negatives: Floats, positives: Floats) -> Floats:
     """Return the average precision times the number of events of each of ``S`` hospitals, ``[S]``.
 
-    The precision of a bin is computed from its rows and those of higher bins.
+    The precision of a bin is computed from the rows of this bin and of higher bins.
     """
     hits = np.cumsum(positives[:, ::-1], axis=1)
     predicted = hits + np.cumsum(negatives[:, ::-1], axis=1)

@@ -29,7 +29,7 @@ BLAS computes rows and columns in groups. With complete groups, results are the 
 
 
 def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
-    """Summarise a metric for which larger is better over ``H`` hospitals; each argument is ``[H]``.
+    """Summarise a metric over ``H`` hospitals, with larger values better; each argument is ``[H]``.
 
     ``auroc`` is a hospital's metric, NaN if undefined; ``test_rows`` the number of rows on which it was measured;
     ``stays`` the number of all rows of the hospital (``n_i``). The result has by name, over the ``M`` hospitals with
@@ -51,11 +51,11 @@ def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str
 
 
 def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
-    """Summarise a metric for which smaller is better, as :func:`equity` does; ``mae [H]`` is each hospital's metric.
+    """Summarise a metric for which smaller values are better; ``mae [H]`` is each hospital's metric.
 
-    The names are the same, with ``mae`` for ``auroc``, except that ``p90``, the 90 % quantile, replaces ``p10``.
-    ``worst_decile`` is the mean of the ``ceil(M / 10)`` **highest** of ``M`` hospitals. A **positive** ``size_bias``
-    means that larger hospitals have larger errors: **smaller hospitals do better**.
+    The names are those of :func:`equity`, with ``mae`` for ``auroc``, except that ``p90``, the 90 % quantile, replaces
+    ``p10``. ``worst_decile`` is the mean of the ``ceil(M / 10)`` **highest** of ``M`` hospitals. A **positive**
+    ``size_bias`` means that larger hospitals have larger errors: **smaller hospitals do better**.
     """
     return over_hospitals("mae", mae, test_rows, stays, larger=False)
 

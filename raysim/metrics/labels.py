@@ -25,7 +25,8 @@ class TaskKind:
     - ``figures``: the names of the columns that ``measure`` returns: ``n`` (the number of rows), other whole numbers
       (``counts``), and metrics (``declared``).
     - ``headline``: the main metric, whose equity between hospitals is measured. ``title``: its name in texts.
-      ``larger``: whether a larger value is better. ``undefined``: why it may be undefined at a hospital with test rows.
+      ``larger``: whether a larger value is better. ``undefined``: why the main metric may be undefined at a hospital
+      with test rows.
     - ``secondary``: further metrics; reports show their means next to the main metric.
     - ``objectives``: a sweep's default objectives, for accuracy and equity, and whether each is maximised or minimised.
     - ``reference``: for each possible objective, a value that is worse than any realistic one: the reference point of

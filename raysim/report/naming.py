@@ -40,8 +40,8 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
     """Return a display name for each strategy and model. The name includes the model if the strategy has several
     models.
 
-    ``titles`` has strategies' titles by label, which :func:`distinct` makes different. The names of references end with
-    "(reference)".
+    ``titles`` has strategies' titles by label; :func:`distinct` makes equal titles different. The names of references
+    end with "(reference)".
     """
     name_of = distinct(table["strategy"], titles)
     several = table.groupby("strategy")["model"].nunique()

@@ -45,7 +45,7 @@ class Gains:
     trained: int
     """The number of seeds with which both models were trained."""
     better: str
-    """The display name of the model whose gains these are."""
+    """The display name of the model that is used instead of ``against``."""
     against: str
     """The display name of the model with which ``better`` is compared."""
     kind: TaskKind

@@ -108,7 +108,7 @@ class Card:
     """The permitted use of the model: ``risks``, only ``ranking`` patients, ``values`` (of a numeric label), or
     ``none``."""
     federate: Federate
-    """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (they are equivalent), ``not shown``
+    """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (equivalent), ``not shown``
     (undecided) or ``not tested`` (training alone was not run)."""
     recommended: str | None
     """The label of the recommended strategy; None if no use of its model is permitted."""

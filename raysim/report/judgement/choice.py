@@ -27,7 +27,7 @@ from raysim.core.arrays import Flags
 Why = Literal["better", "reference", "unbeaten", "simpler"]
 
 LESS = 0.67
-"""A method sends clearly fewer bytes if it sends at most this share of another's bytes."""
+"""A method sends clearly fewer bytes than another if it sends at most this share of the other's bytes."""
 
 
 @dataclass(frozen=True)

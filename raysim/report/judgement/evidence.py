@@ -76,7 +76,7 @@ class Evidence:
     worst decile only counts with :data:`raysim.report.panel.MANY_HOSPITALS` hospitals or more.
     """
     base: int | None
-    """The index of the reference strategy in ``entries``; None if it is not among them."""
+    """The index of the reference strategy in ``entries``; None if it has no entry."""
     choice: Choice
     of_references: tuple[Paired, ...]
     """For each of ``references``, its main metric minus that of the recommended method."""

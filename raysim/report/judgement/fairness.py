@@ -77,7 +77,9 @@ def chance(gap: WithinGap) -> str:
 
 
 def treated(gap: WithinGap) -> str:
-    """Return a sentence if one group demonstrably attends hospitals where the model performs better; else empty."""
+    """Return a sentence if one group demonstrably attends hospitals where the model performs better; otherwise, the
+    text is empty.
+    """
     of = gap.composition
     if not of.low * of.high > 0:
         return ""

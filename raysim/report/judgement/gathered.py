@@ -145,9 +145,9 @@ def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
 def most_seeds(p: Sequence[float]) -> float:
     """Combine the p-values that one test has under several seeds; NaN if there are none.
 
-    Seeds share test rows, so p-values are dependent. Returns twice the (upper) median, at most 1, which is valid under
-    any dependence (N. Meinshausen, L. Meier, P. Bühlmann: *p-Values for High-Dimensional Regression*, JASA 104, 2009).
-    Of one or two p-values, returns the larger one.
+    Seeds share test rows, so p-values are dependent. The result is twice the (upper) median, at most 1, and is valid
+    under any dependence (N. Meinshausen, L. Meier, P. Bühlmann: *p-Values for High-Dimensional Regression*, JASA 104,
+    2009). Of one or two p-values, the result is the larger one.
     """
     if len(p) < 3:
         return max(p, default=float("nan"))

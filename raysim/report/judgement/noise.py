@@ -55,12 +55,13 @@ class Noise:
     model.
     """
     pooled: Mapping[str, float] = field(default_factory=dict)
-    """For each attribute of ``gaps``, the largest difference between groups over all rows, which mixes in differences
-    between hospitals.
-    """
+    """For each attribute of ``gaps``, the largest difference between groups over all rows; it includes differences
+    between hospitals."""
 
     def sentences(self) -> list[str]:
-        """Return sentences on how performance differs between hospitals, by their size and between patient groups."""
+        """Return sentences on how performance differs between hospitals, with hospital size, and between patient
+        groups.
+        """
         lines = [self.floor.sentence()]
         if np.isfinite(self.slope.low):
             lines.append(size_sentence(self.slope))

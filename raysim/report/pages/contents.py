@@ -93,7 +93,7 @@ def body_rows(table: pd.DataFrame, names: Sequence[str]) -> list[Row]:
 def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
     """Return the columns of the table of differences from the reference strategy: metric, heading and decimals.
 
-    With few hospitals there is no size bias.
+    With few hospitals, the size bias is left out.
     """
     kind = reporting(table)
     compared = (kind.headline, "worst_decile", "size_bias_abs")

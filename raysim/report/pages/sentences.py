@@ -21,7 +21,7 @@ NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst 
 
 
 def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part: str = "test") -> str:
-    """Return a sentence on the hospitals whose main metric is undefined under some seed; may be empty.
+    """Return a sentence on the hospitals whose main metric is undefined with at least one seed; may be empty.
 
     ``part`` names the evaluated rows.
     """
@@ -57,7 +57,7 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
     """Return a table of the worst tenth of hospitals under the last model, at most :data:`NAMED`, worst first.
 
     The table is empty without ``hospitals``. With a single seed, metrics have intervals over patients if ``hospitals``
-    has these.
+    has intervals.
     """
     if hospitals is None or hospitals.empty:
         return {}

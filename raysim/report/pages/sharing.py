@@ -2,7 +2,7 @@
 
 - The page contains only the values that this module names.
 - A hospital's counts of rows or events become ranges. If the total of all hospitals reveals more about a count below
-  five than its range does, counts of this kind are left out for all hospitals.
+  five than the count's range does, counts of this kind are left out for all hospitals.
 - A hospital's metrics remain if at least five of its patients had the event and at least five did not, in every seed.
 """
 
@@ -126,7 +126,7 @@ def band(low: float, high: float) -> tuple[int, int]:
 
 
 def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
-    """Whether the total of all hospitals reveals more about a count below :data:`LEAST` than its range does.
+    """Whether the total of all hospitals reveals more about a count below :data:`LEAST` than the count's range does.
 
     ``counts`` has each hospital's lowest and highest count over seeds.
     """
@@ -137,7 +137,7 @@ def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
 
 
 def small(hospital: Mapping[str, Any]) -> bool:
-    """Whether a hospital may have, under any seed, fewer than :data:`LEAST` patients with or without the event."""
+    """Whether a hospital may have, with at least one seed, fewer than :data:`LEAST` patients with or without the event."""
     counts: Mapping[str, Sequence[float]] = hospital["counts"]
     for heading, (low, high) in counts.items():
         if heading.startswith("Events"):

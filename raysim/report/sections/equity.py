@@ -54,7 +54,7 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
 
 
 def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """Estimate the slope of hospitals' gains from one model over another on the logarithm of their ``sizes``.
+    """Estimate the slope of hospitals' gains from one model over another on the logarithm of the hospitals' ``sizes``.
 
     ``pairs`` has, for each seed, what hospitals sent about the two models.
     """

@@ -20,7 +20,7 @@ class Verdict:
     compared: bool
     """Whether methods were compared; if not, no method is recommended."""
     federate: Federate
-    """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (they are equivalent), ``not shown``
+    """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (equivalent), ``not shown``
     (undecided) or ``not tested`` (training alone was not run)."""
     one_seed: bool
     alone_taken: bool

@@ -51,9 +51,10 @@ class Data:
     judged_share: float
     """The share of the evaluated rows that belong to hospitals with a defined main metric."""
     rarer: tuple[float, ...]
-    """Each hospital's number of evaluated rows of the rarer class, the mean over seeds; empty without two classes."""
+    """Each hospital's number of evaluated rows of the rarer class, the mean over seeds; empty if the label does not
+    have two classes."""
     tested: tuple[float, ...] = ()
-    """Each hospital's number of evaluated rows, the mean over seeds; empty without two classes."""
+    """Each hospital's number of evaluated rows, the mean over seeds; empty if the label does not have two classes."""
     outside: tuple[str, ...] = ()
     """The evaluated hospitals without training or validation rows; empty if no hospital has such rows, or if counts are
     not public.
