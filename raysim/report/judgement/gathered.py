@@ -113,7 +113,7 @@ def _scores(results: Sequence[Result], key: Key) -> list[ScoreCounts]:
 
 
 def useful_of(results: Sequence[Result], key: Key, clinical: ClinicalSection | None) -> Usefulness | None:
-    """Measure whether acting on a model has a net benefit; None without clinical metrics or counts of predicted risks."""
+    """Measure whether acting on a model has a net benefit; None without clinical metrics or counts of risks."""
     counts = _scores(results, key)
     return None if clinical is None or not counts else usefulness(counts, clinical.counted_at, clinical.act_at)
 
