@@ -95,7 +95,7 @@ class Gains:
 
 
 def served(results: Sequence[Result], key: Key) -> OverSeeds:
-    """Return each hospital's main metric under the model ``key``, averaged over seeds, with any interval."""
+    """Return each hospital's mean main metric over seeds under the model ``key``, with an interval if available."""
     runs = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
     each = [_of_seed(result.outcome, key[1], result.federation.task) for result in runs]
     bounds = (0.0, 1.0) if runs[0].federation.task.larger else (0.0, np.inf)

@@ -111,7 +111,8 @@ class Card:
     """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (equivalent), ``not shown``
     (undecided) or ``not tested`` (training alone was not run)."""
     recommended: str | None
-    """The label of the recommended strategy; None if no use of its model is permitted."""
+    """The label of the recommended strategy; None if methods were not compared, or if no use of its model is
+    permitted."""
     taken: str
     """The display name of the model that the card is about; may be empty."""
     predicts: str
@@ -125,7 +126,7 @@ class Card:
     - ``named``: the hospitals whose risks are demonstrably wrong.
     """
     harmed: Mapping[str, Any] | None = None
-    """The hospitals that lose by using the model; None if there is no model to compare with.
+    """The hospitals that lose by using the model; None if losses were not tested.
 
     - ``against``: the name of the model to compare with, such as training alone.
     - ``at_least``: a lower bound on the number of hospitals that lose, of ``of`` tested hospitals.

@@ -137,7 +137,7 @@ def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
 
 
 def small(hospital: Mapping[str, Any]) -> bool:
-    """Whether a hospital may have, with at least one seed, below :data:`LEAST` patients with or without the event."""
+    """Whether a hospital may have, with some seed, fewer than :data:`LEAST` patients with or without the event."""
     counts: Mapping[str, Sequence[float]] = hospital["counts"]
     for heading, (low, high) in counts.items():
         if heading.startswith("Events"):

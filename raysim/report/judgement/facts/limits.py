@@ -41,9 +41,10 @@ class Data:
     """The predicted outcome, such as ``death in hospital``."""
     hospitals: int
     rows: int | None
-    """The number of rows of all parts together; None if it is not public."""
+    """The number of rows of all parts together; None if it is unknown or not public."""
     events: int | None
-    """The number of rows with the event; None if it is not public, or if the label does not have two classes."""
+    """The number of rows with the event; None if it is unknown or not public, or if the label does not have two
+    classes."""
     part: str
     """The evaluated part of the rows, such as ``test``."""
     judged: int
