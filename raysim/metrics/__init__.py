@@ -1,1 +1,1 @@
-"""Figures of a hospital, and equity over hospitals."""
+"""Metrics of a model at each hospital, and equity over hospitals."""

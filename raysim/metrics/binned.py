@@ -20,7 +20,7 @@ CENTRES: Floats = (np.arange(BINS, dtype=np.float64) + 0.5) * (2.0 * WIDEST / BI
 
 
 def bins_of(margins: ArrayLike) -> NDArray[np.int64]:
-    """Return the index of the bin of each margin (log odds); a margin of NaN is put in the middle bin."""
+    """Return the index of the bin of each margin (log odds); a margin of NaN counts as 0."""
     z = np.nan_to_num(np.asarray(margins, dtype=np.float64), nan=0.0, posinf=WIDEST, neginf=-WIDEST)
     return np.clip(np.floor((z + WIDEST) * (BINS / (2.0 * WIDEST))), 0, BINS - 1).astype(np.int64)
 

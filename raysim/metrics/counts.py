@@ -1,4 +1,4 @@
-"""Sums over a hospital's rows from which figures are computed: counts of binned scores, and sums of errors.
+"""Sums over a hospital's rows from which metrics are computed: counts of binned scores, and sums of errors.
 
 The sums may carry noise. Counts below 0 are not raised to 0, so that unbiased noise stays unbiased.
 """
@@ -16,7 +16,7 @@ from raysim.core.arrays import Floats
 from raysim.metrics.binned import BINS, CENTRES, WIDEST
 
 SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
-"""The log loss of a row if the margin of its true class is in the middle of a bin, for each bin, ``[BINS]``."""
+"""For each bin, the log loss of a row whose true class has the margin in the middle of the bin, ``[BINS]``."""
 
 
 @dataclass(eq=False)
@@ -49,8 +49,8 @@ class BinaryCounts:
 
     @cached_property
     def below(self) -> Floats:
-        """Rows without the event in lower bins, plus half of those in the same bin, for each hospital and bin, ``[S,
-        BINS]``.
+        """For each hospital and bin: the number of rows without the event in lower bins, plus half the number in the
+        same bin, ``[S, BINS]``.
         """
         return np.cumsum(self.negatives, axis=1) - 0.5 * self.negatives
 
@@ -71,13 +71,13 @@ class BinaryCounts:
         return self.positives @ (1.0 - p) ** 2 + self.negatives @ p**2
 
     def predicted_positive(self, counts: Floats) -> Floats:
-        """Return how many rows have a predicted risk above one half at each hospital, ``[S]``. ``counts [S, BINS]`` are
-        the rows of one class in each bin.
+        """Return how many rows have a predicted risk of at least one half at each hospital, ``[S]``. ``counts [S,
+        BINS]`` are the rows of one class in each bin.
         """
         return np.asarray(counts[:, CENTRES > 0].sum(axis=1))
 
     def predicted_negative(self, counts: Floats) -> Floats:
-        """Return how many rows have a predicted risk of at most one half at each hospital, ``[S]``; ``counts`` as for
+        """Return how many rows have a predicted risk below one half at each hospital, ``[S]``; ``counts`` as for
         :meth:`predicted_positive`.
         """
         return np.asarray(counts[:, CENTRES <= 0].sum(axis=1))
@@ -85,8 +85,8 @@ class BinaryCounts:
 
 @dataclass(eq=False)
 class ClassCounts:
-    """Counts of rows in fixed bins of the score, and of correctly and wrongly classified rows, for a label of ``C``
-    classes.
+    """Counts of rows in fixed bins of the score, and of correctly and wrongly classified rows, at each of ``S``
+    hospitals and for a label of ``C`` classes.
     """
 
     others: Floats
@@ -104,8 +104,8 @@ class ClassCounts:
 
     @cached_property
     def n(self) -> Floats:
-        """The number of rows at each hospital, ``[S]``. It is computed from ``calls``, because the bins would add the
-        noise of all bins.
+        """The number of rows at each hospital, ``[S]``. It is computed from ``calls``, because a sum over bins would
+        have the noise of all bins.
         """
         return np.asarray(self.calls.sum(axis=(1, 2)))
 
@@ -143,8 +143,8 @@ class ClassCounts:
 
     @cached_property
     def midranks(self) -> Floats:
-        """The number of other classes' rows in lower bins, plus half of those in the same bin, minus half of all of
-        them, ``[S, C, BINS]``.
+        """For each hospital, class and bin: the number of other classes' rows in lower bins, plus half the number in
+        the same bin, minus half the number in all bins, ``[S, C, BINS]``.
         """
         return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
 
@@ -197,7 +197,7 @@ class ErrorSums:
 def precision(negatives: Floats, positives: Floats) -> Floats:
     """Return the average precision times the number of events of each of ``S`` hospitals, ``[S]``.
 
-    The precision of a bin is computed from its rows and those of higher bins.
+    The precision of a bin is computed from the rows of this bin and of higher bins.
     """
     hits = np.cumsum(positives[:, ::-1], axis=1)
     predicted = hits + np.cumsum(negatives[:, ::-1], axis=1)

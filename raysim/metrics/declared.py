@@ -40,7 +40,7 @@ class Figure:
     """The weights with which the mean over hospitals equals the metric over all rows together.
 
     With ``rows, squared``, the metric over all rows is the root of the mean of squared values, weighted by rows. With
-    None, the metric over all rows is undefined.
+    None, no weighted mean equals the metric over all rows.
     """
 
 
@@ -205,9 +205,10 @@ _OWN: tuple[Figure, ...] = (*_SCORES, *_ERRORS)
 
 
 def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
-    """Return raysim's ``own`` metrics, then those that other packages register, in the order of entry point names.
+    """Return raysim's ``own`` metrics, then metrics of this ``kind`` from other packages, in the order of entry point
+    names.
 
-    Raises ``ConfigError`` for an entry point that names no metric of this ``kind``, and for a name used twice.
+    Raises ``ConfigError`` for an entry point that names no metric, and for a name used twice.
     """
     figures = list(own)
     taken = {"n", "events", *(figure.name for figure in _OWN)}

@@ -1,8 +1,9 @@
 """Equity of a model between hospitals: metrics over hospitals, and differences between strategies.
 
 Sources: site equity is Zhou, CHiP-FL, section 5.1; AD and SDAD, the mean and standard deviation of ``1 - accuracy``,
-are Jimenez-Gutierrez et al., Clust-PSI-PFL. A hospital whose metric is undefined (NaN, because its test rows have one
-class) is left out and counted; its metric is never treated as 0 or 0.5. Definitions: ``docs/metrics.md``.
+are Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025. A hospital whose metric is undefined (NaN, such
+as AUROC if its test rows have one class) is left out and counted; its metric is never treated as 0 or 0.5. Definitions:
+``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from raysim.core.arrays import Floats
 NAN = float("nan")
 
 BLOCK = 1 << 19
-"""Largest number of entries (hospitals times bootstrap samples) of the matrix computed at a time, 4 MB."""
+"""Largest number of entries (hospitals times bootstrap samples) of the matrix computed at a time, 4 MB; larger only
+with more than 8,192 hospitals."""
 
 ROWS = 64
-"""Numbers of bootstrap samples and hospitals in a matrix are multiples of this.
+"""Bootstrap samples and hospitals are divided among matrices in multiples of this number.
 
-BLAS computes rows and columns in groups; complete groups give the same bits for any :data:`BLOCK`.
+BLAS computes rows and columns in groups. With complete groups, results are the same bit for bit with any :data:`BLOCK`.
 """
 
 
 def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
-    """Summarise a metric for which larger is better over ``H`` hospitals; each argument is ``[H]``.
+    """Summarise a metric over ``H`` hospitals, with larger values better; each argument is ``[H]``.
 
     ``auroc`` is a hospital's metric, NaN if undefined; ``test_rows`` the number of rows on which it was measured;
     ``stays`` the number of all rows of the hospital (``n_i``). The result has by name, over the ``M`` hospitals with
@@ -43,17 +45,17 @@ def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str
 
     All except ``auroc`` are unweighted. For ``M = 0``, all except ``undefined`` and ``hospitals`` are NaN. For ``M <
     2``, ``gini``, ``std``, ``size_bias`` and ``size_bias_abs`` are NaN. Both size biases are NaN also if all sizes are
-    equal or one is 0.
+    equal or one is 0, and ``gini`` if the mean is 0.
     """
     return over_hospitals("auroc", auroc, test_rows, stays, larger=True)
 
 
 def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
-    """Summarise a metric for which smaller is better, as :func:`equity` does; ``mae [H]`` is each hospital's metric.
+    """Summarise a metric for which smaller values are better; ``mae [H]`` is each hospital's metric.
 
-    The names are the same, with ``mae`` for ``auroc``, except that ``p90``, the 90 % quantile, replaces ``p10``.
-    ``worst_decile`` is the mean of the ``ceil(M / 10)`` **highest** of ``M`` hospitals. A **positive** ``size_bias``
-    means that larger hospitals have larger errors: **smaller hospitals do better**.
+    The names are those of :func:`equity`, with ``mae`` for ``auroc``, except that ``p90``, the 90 % quantile, replaces
+    ``p10``. ``worst_decile`` is the mean of the ``ceil(M / 10)`` **highest** of ``M`` hospitals. A **positive**
+    ``size_bias`` means that larger hospitals have larger errors: **smaller hospitals do better**.
     """
     return over_hospitals("mae", mae, test_rows, stays, larger=False)
 
@@ -97,7 +99,7 @@ def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, floa
     - ``accuracy_cv``: the standard deviation divided by the unweighted mean.
 
     Hospitals without test rows or with NaN are left out. Without hospitals, all values are NaN; with one, ``sdad``,
-    ``accuracy_range`` and ``accuracy_cv`` are NaN.
+    ``accuracy_range`` and ``accuracy_cv`` are NaN. ``accuracy_cv`` is NaN also if the mean is 0.
     """
     values, rows = (np.asarray(a, dtype=np.float64) for a in (accuracy, test_rows))
     counted = (rows > 0) & np.isfinite(values)

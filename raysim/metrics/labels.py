@@ -25,7 +25,8 @@ class TaskKind:
     - ``figures``: the names of the columns that ``measure`` returns: ``n`` (the number of rows), other whole numbers
       (``counts``), and metrics (``declared``).
     - ``headline``: the main metric, whose equity between hospitals is measured. ``title``: its name in texts.
-      ``larger``: whether a larger value is better. ``undefined``: why it may be undefined at a hospital with test rows.
+      ``larger``: whether a larger value is better. ``undefined``: why the main metric may be undefined at a hospital
+      with test rows.
     - ``secondary``: further metrics; reports show their means next to the main metric.
     - ``objectives``: a sweep's default objectives, for accuracy and equity, and whether each is maximised or minimised.
     - ``reference``: for each possible objective, a value that is worse than any realistic one: the reference point of
@@ -81,7 +82,7 @@ class TaskKind:
 
 
 def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
-    """Return all metrics over ``H`` hospitals by name, for class labels.
+    """Return all metrics of a classification task over ``H`` hospitals, by name.
 
     ``figures [H, len(FIGURES)]`` are each hospital's metrics, and ``stays [H]`` its number of all rows.
     """
@@ -94,7 +95,7 @@ def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, f
 
 
 def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
-    """Return all metrics over ``H`` hospitals by name, for a real-valued label.
+    """Return all metrics of a regression task over ``H`` hospitals, by name.
 
     ``figures [H, len(ERRORS)]`` are each hospital's metrics, and ``stays [H]`` its number of all rows.
     """
@@ -109,8 +110,8 @@ def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]
 
 
 def weighted_mean(values: Floats, weights: Floats) -> float:
-    """Return the weighted mean of the ``values`` that are not NaN and have a positive weight. It is NaN if there are
-    none, and infinite if one of them is infinite.
+    """Return the weighted mean of the ``values`` that are not NaN and have a positive weight. The mean is NaN without
+    such values, and infinite if one of these values is infinite.
     """
     counted = ~np.isnan(values) & (weights > 0)
     total = weights[counted].sum()

@@ -192,9 +192,10 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
 
 
 def hanley_mcneil(t: Any, events: Any, non_events: Any) -> Any:
-    """Return Hanley and McNeil's variance of an observed AUROC if the true AUROC is ``t``.
+    """Return the variance of an observed AUROC if the true AUROC is ``t``.
 
-    The formula assumes exponential scores; for normal scores it is conservative.
+    The formula assumes exponential scores; for normal scores it is conservative. J. A. Hanley, B. J. McNeil: *The
+    Meaning and Use of the Area under a Receiver Operating Characteristic (ROC) Curve*, Radiology 143, 1982.
     """
     above, below = t / (2 - t), 2 * t * t / (1 + t)
     return (t * (1 - t) + (events - 1) * (above - t * t) + (non_events - 1) * (below - t * t)) / (events * non_events)

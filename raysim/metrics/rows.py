@@ -169,7 +169,7 @@ class ErrorRows:
 
 def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> tuple[Floats, Floats]:
     """Return the AUROC and the average precision of each of ``S`` segments (hospitals), ``[S]`` each. AUROC uses
-    midranks; average precision treats equal scores as a group.
+    midranks; average precision has one threshold for each distinct score.
     """
     ids = segments.ids()
     ranked, first = _ranked(scores, positive, ids)

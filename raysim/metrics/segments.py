@@ -90,7 +90,7 @@ def sortable(scores: NDArray[np.float32]) -> NDArray[np.uint32]:
 
 
 def floating(values: ArrayLike) -> Rows:
-    """Return a contiguous float32 or float64 array: float16 becomes float32, other types become float64."""
+    """Return a contiguous float32 or float64 array: float16 and float32 become float32, other types become float64."""
     array = np.asarray(values)
     kind = np.float32 if array.dtype in (np.float16, np.float32) else np.float64
     return np.ascontiguousarray(array, dtype=kind)

@@ -22,7 +22,7 @@ from raysim.metrics.measures import FIGURES
 AUROC = FIGURES.index("auroc")
 
 FAR = 1e6
-"""Logits are clipped to this absolute value before margins are computed."""
+"""The absolute value to which :class:`Classes` clips logits before it computes margins."""
 
 
 class SummedFigures(Protocol):
@@ -46,7 +46,9 @@ class SummedFigures(Protocol):
         """
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the metrics of ``S`` hospitals from their ``sums [S, width]``: one column each, NaN if undefined."""
+        """Compute the metrics of ``S`` hospitals from their ``sums [S, width]``: one column per metric, NaN if
+        undefined.
+        """
 
     def together(self, sum: Floats) -> dict[str, float]:
         """Compute metrics of all hospitals' rows together, by name, from the ``sum [width]`` over these rows."""
@@ -103,9 +105,9 @@ class Classes:
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
         """Return each row's contribution to the sum, two flattened parts:
 
-        - ``[C, 2, BINS]``: for each class, a 1 in the bin of its margin, at index 1 if the row is of this class, else
-          0.
-        - ``[C, 2]``: a 1 for the row's own class, at index 1 if the row is classified correctly, else 0.
+        - ``[C, 2, BINS]``: for each class, a 1 in the bin of its margin, at index 1 if the row is of this class,
+          otherwise at index 0.
+        - ``[C, 2]``: a 1 for the row's own class, at index 1 if the row is classified correctly, otherwise at index 0.
 
         A row is classified by its largest logit, the first of equal ones; a NaN logit counts as 0.
         """
@@ -176,7 +178,9 @@ class Errors:
         return np.column_stack([np.ones(len(labels)), np.abs(error), error, error * error, place, place * place])
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the metrics of each hospital; NaN if its noisy number of rows is below one half."""
+        """Compute the metrics of each hospital. All but ``n`` are NaN if the hospital's noisy number of rows is below
+        one half.
+        """
         of = ErrorSums(self._range, *np.asarray(sums, dtype=np.float64).T)
         nothing = np.full(len(of.count), np.nan)
         columns: list[Floats] = [np.maximum(np.rint(of.count), 0.0)]

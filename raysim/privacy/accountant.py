@@ -18,7 +18,7 @@ from raysim.privacy import quick, repeated
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
-"""The relative tolerance of the search for a noise multiplier, which never returns less noise than needed."""
+"""The relative tolerance of the search for a noise multiplier. The search never returns less noise than needed."""
 
 LONGER, NEAR = 10.0, 3e-4
 """The search for a noise multiplier first discretises losses in steps ``LONGER`` times as long as usual. It then
@@ -28,21 +28,21 @@ INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """The steps in which privacy losses are discretised; longer steps never make epsilon smaller.
 
 ``INTERVAL`` is the default of dp-accounting. For patients at several hospitals, ``COARSE_INTERVAL`` is used for the
-reported epsilon and ``ROUGH_INTERVAL`` for quick estimates. They increase epsilon by about 1/5000 and, for thousands of
-rounds, 1/100.
+reported epsilon and ``ROUGH_INTERVAL`` for quick estimates. ``COARSE_INTERVAL`` increases epsilon by about 1/5000, and
+``ROUGH_INTERVAL`` by 1/100 for thousands of rounds.
 """
 
 LARGE = 50.0
-"""For epsilons above this value, discretisation steps grow in proportion to epsilon, which increases epsilon by less
-than 1/100,000."""
+"""For epsilons above this value, discretisation steps are proportional to epsilon. The longer steps increase epsilon by
+less than 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
-"""The largest number of different releases for which privacy loss distributions are computed, which takes up to a
-second each. With more, epsilon is bounded by Rényi divergences."""
+"""The largest number of different releases for which privacy loss distributions are computed; each takes up to a
+second. With more releases, epsilon is bounded by Rényi divergences."""
 
 LEAST_LAPLACE = 0.05
-"""The smallest multiplier of Laplace noise for which the distribution of privacy losses is narrow enough to store.
-Below it, epsilon is bounded by Rényi divergences."""
+"""The smallest multiplier of Laplace noise for which the distribution of privacy losses is narrow enough to store. With
+a smaller multiplier, epsilon is bounded by Rényi divergences."""
 
 LEAST, MOST = 1e-9, 1e9
 """The search for a noise multiplier clips epsilons to this range, so that their logarithms are finite."""
@@ -73,8 +73,8 @@ def library() -> Any:
 def epsilon(events: Sequence[Event], delta: float, longer: float = 1.0) -> float:
     """Return the epsilon at ``delta`` of all releases ``events`` together, or an upper bound of it.
 
-    It is infinite if a release has no noise. Discretisation steps are multiplied by ``longer``: longer steps are
-    faster, and the result is slightly larger.
+    The result is infinite if a release has no noise. Discretisation steps are multiplied by ``longer``: longer steps
+    are faster, and the result is slightly larger.
     """
     return _epsilon(tuple(_merged(events)), delta, longer)
 
@@ -106,8 +106,8 @@ def _together(events: Sequence[Gaussian]) -> float:
 def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> float:
     """Return an upper bound of the epsilon of a patient with data at several hospitals, faster than :func:`epsilon`.
 
-    ``event`` is the sum to which these hospitals contribute, and ``others`` are the other noisy releases of each of
-    them.
+    ``event`` is the sum to which these hospitals contribute, and ``others`` are the other noisy releases of each
+    hospital.
     """
     if event.multiplier <= 0:
         return math.inf
@@ -121,8 +121,9 @@ def by_distributions(
 ) -> float:
     """Return the epsilon at ``delta`` of all ``events`` together, by composing privacy loss distributions.
 
-    Privacy losses are discretised in steps of ``interval``, multiplied by ``longer``; None means fine steps. Above an
-    epsilon of ``LARGE``, steps are proportional to epsilon.
+    Privacy losses are discretised in steps of ``interval``, multiplied by ``longer``. None means :data:`INTERVAL`, or
+    :data:`COARSE_INTERVAL` for patients at several hospitals. Above an epsilon of ``LARGE``, steps are proportional to
+    epsilon.
     """
     library()
     from dp_accounting.pld.privacy_loss_distribution import identity

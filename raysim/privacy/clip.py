@@ -24,8 +24,8 @@ def norm(vectors: Sequence[Floats]) -> float:
 
 
 def clip_factor(length: float, clip: float) -> float:
-    """Return the factor that scales a vector of norm ``length`` to the norm ``clip``; exactly 1 if ``length <=
-    clip``.
+    """Return the factor that scales a vector of norm ``length`` to just below the norm ``clip``; exactly 1 if ``length
+    <= clip``.
     """
     return 1.0 if length <= clip else clip / length * BELOW
 
@@ -34,7 +34,8 @@ def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
     """Return the ``vectors`` of one hospital's message, scaled by one factor so that their joint norm is at most
     ``clip``.
 
-    Vectors that are short enough are returned unchanged, bit for bit. Vectors that are not finite become zeros.
+    If their joint norm is at most ``clip``, the vectors are returned unchanged, bit for bit. If one value is not
+    finite, all vectors become zeros.
     """
     with np.errstate(over="ignore"):
         length = norm(vectors)
@@ -55,7 +56,7 @@ def update_multiplier(multiplier: float, bits: float) -> float:
     Updates and bits together then cost as much privacy as one release with ``multiplier``. ``bits`` is the standard
     deviation of the noise on the sum of the bits, each of which is 1/2 or -1/2. The result is ``(multiplier^-2 - (2
     bits)^-2)^(-1/2)`` (Andrew et al., *Differentially Private Learning with Adaptive Clipping*, Theorem 1). Raises
-    ``ValueError`` if the bits alone cost more.
+    ``ValueError`` if the bits alone cost as much or more.
     """
     if multiplier == 0 or math.isinf(bits):
         return multiplier

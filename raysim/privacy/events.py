@@ -38,8 +38,8 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Releases of a sum with normal noise, to which a privacy unit may contribute several times, such as a patient with
-    data at several hospitals.
+    """Releases, with normal noise, of a sum to which a privacy unit may contribute several times, such as a patient
+    with data at several hospitals.
     """
 
     multiplier: float

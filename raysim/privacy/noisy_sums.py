@@ -52,9 +52,9 @@ class Mechanism:
     def in_shares(self, hospitals: int) -> Mechanism:
         """Return the noise that each of ``hospitals`` hospitals adds to a secure sum.
 
-        For normal noise, it is a share: the shares of two thirds of the hospitals are enough noise, even for a hospital
-        that knows its own share. Shares of Laplace noise do not add up to Laplace noise, so each hospital adds the
-        whole noise.
+        Normal noise is divided into shares. The shares of two thirds of the hospitals are enough noise, even against a
+        hospital that knows its own share. Shares of Laplace noise do not add up to Laplace noise, so each hospital adds
+        the whole noise.
         """
         if not isinstance(self.event, Gaussian):
             return self
@@ -98,8 +98,8 @@ def noisy_sum(
 def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats:
     """Return the total of hospitals' noisy ``sums [K]``, computed with fixed-point numbers.
 
-    Only the total is revealed if ``hidden`` masks the sums, with random streams of ``seed``. None means no masks, with
-    the same total.
+    ``hidden`` masks the sums with random streams of ``seed``, so that only the total is revealed. None means no masks,
+    with the same total.
     """
     units = [np.rint(each * 2.0**SUM_BITS).astype(np.int64) for each in sums]
     whole = np.sum(units, axis=0) if hidden is None else hidden.total(units, seed)
@@ -109,8 +109,8 @@ def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats
 def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:
     """Return the sum ``[K]`` of the vectors of all privacy units, each clipped to ``bounds``.
 
-    A unit's vector is the sum of its ``rows [n, K]``; ``unit [n]`` has the unit of each row. Vectors that are not
-    finite add 0.
+    A unit's vector is the sum of its ``rows [n, K]``; ``unit [n]`` has the unit of each row, as in :func:`noisy_sum`.
+    Vectors that are not finite add 0.
     """
     units, vectors = int(unit[-1]) + 1 if len(unit) else 0, rows
     if units < len(unit):

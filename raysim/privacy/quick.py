@@ -22,7 +22,7 @@ _K = np.arange(ORDERS[-1] + 1)
 _LEFT = np.maximum(ORDERS[:, None] - _K, 0)
 
 TOLERANCE = 1e-4
-"""The relative tolerance of the search for a noise multiplier, which never returns less noise than needed."""
+"""The relative tolerance of the search for a noise multiplier. The search never returns less noise than needed."""
 
 
 @lru_cache(maxsize=1024)
@@ -63,7 +63,7 @@ def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: fl
 def epsilon_at_several(
     steps: Sequence[tuple[float, float, int]], places: int, delta: float, others: float = 0.0
 ) -> float:
-    """Return an upper bound of the epsilon of a patient with data at ``places`` hospitals, for any choice of them.
+    """Return an upper bound of the epsilon of a patient with data at any ``places`` of the hospitals.
 
     ``steps`` has the noise multiplier, the sampling probability and the number of steps of each hospital. ``others`` is
     the cost of each hospital's other releases, as in :func:`epsilon`.
@@ -105,14 +105,16 @@ def least_epsilon(events: Sequence[Single], delta: float) -> float:
 
 
 def of_laplace(multiplier: float) -> Floats:
-    """Return the Rényi divergence of one Laplace release at each of ``ORDERS`` (Mironov 2017, proposition 6)."""
+    """Return the Rényi divergence of one Laplace release at each of ``ORDERS`` (I. Mironov: *Rényi Differential
+    Privacy*, 2017, proposition 6).
+    """
     left, right = np.log(ORDERS / (2 * ORDERS - 1)), np.log((ORDERS - 1) / (2 * ORDERS - 1))
     return np.asarray(np.logaddexp(left + (ORDERS - 1) / multiplier, right - ORDERS / multiplier) / (ORDERS - 1))
 
 
 def _converted(whole: Floats, delta: float) -> float:
-    """Return epsilon at ``delta`` from divergences at each of ``ORDERS`` (Canonne, Kamath, Steinke 2020,
-    arXiv:2004.00010v4, proposition 12).
+    """Return epsilon at ``delta`` from divergences at each of ``ORDERS`` (C. L. Canonne, G. Kamath, T. Steinke: *The
+    Discrete Gaussian for Differential Privacy*, arXiv:2004.00010v4, 2020, proposition 12).
     """
     bounds = whole + np.log1p(-1.0 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
     return float(max(bounds.min(), 0.0))

@@ -1,4 +1,4 @@
-"""The privacy loss distribution of normal noise on a sum to which a unit contributes several times.
+"""The privacy loss distribution of normal noise on a sum to which a privacy unit contributes several times.
 
 The distribution equals that of the library dp-accounting bit for bit, but is computed faster, by one bisection for all
 losses at once.

@@ -35,7 +35,7 @@ class Statement:
     """The epsilon for each adversary; infinite if hospitals sent messages that neither have noise nor are declared
     public."""
     covered: Mapping[str, float] = field(default_factory=dict)
-    """For each adversary, the epsilon of the messages with noise alone, as if hospitals had sent nothing else."""
+    """For each adversary, the epsilon of the messages with noise, as if hospitals had sent nothing else."""
     covers: tuple[str, ...] = ()
     """The kinds of messages with noise."""
     declared_public: tuple[str, ...] = ()
@@ -50,13 +50,13 @@ class Statement:
     """The norm to which updates, or patients' gradients, are clipped."""
     by_hospital: Mapping[str, tuple[float, float]] | None = None
     """The smallest (``least``), the ``median`` and the largest (``most``) of hospitals' epsilons, each with the same
-    statistic of their noise multipliers. None unless each hospital adds noise to its own gradient steps."""
+    statistic of hospitals' noise multipliers. None unless each hospital adds noise to its own gradient steps."""
     releases: Mapping[str, Sequence[Sequence[Written]]] | None = None
     """For each adversary, the noisy releases to which a privacy unit may contribute: one list for all hospitals, or one
     for each hospital. None if unknown."""
     at_two_hospitals: float | None = None
-    """The largest epsilon of a patient with rows at two hospitals, against an outsider, for the messages with noise
-    alone. None if the privacy unit is not a patient."""
+    """The largest epsilon of a patient with rows at two hospitals, against an outsider, for only the messages with
+    noise. None if the privacy unit is not a patient."""
 
     noise: Origin = "system"
     """Where the noise's random numbers come from: a seed (``seeded``), or the operating system (``system``)."""
@@ -125,8 +125,8 @@ def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
 
     The ``further`` runs of each statement are included. If all releases are known, they are composed at the largest
     delta. If each hospital has its own noise, the result is the largest epsilon of a hospital. If releases are unknown,
-    or if runs have different hospitals, epsilons and deltas are added. For different privacy units epsilon is infinite,
-    because noise that hides a patient does not hide a hospital.
+    or if runs have different numbers of hospitals, epsilons and deltas are added. For different privacy units epsilon
+    is infinite, because noise that hides a patient does not hide a hospital.
     """
     statements = [run for each in statements for run in each.all_runs]
     first = statements[0]

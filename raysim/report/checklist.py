@@ -36,8 +36,8 @@ ITEMS: list[list[str]] = _TRIPOD["TRIPOD+AI"]
 """For each TRIPOD+AI item, its number and its topic."""
 
 CLUSTER: list[list[str]] = _TRIPOD["TRIPOD-Cluster"]
-"""For each TRIPOD-Cluster item, its number, its topic, and the number of the TRIPOD+AI item that answers it (or
-empty)."""
+"""For each TRIPOD-Cluster item, its number, its topic, and the number of the TRIPOD+AI item that answers it; empty if
+there is none."""
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,11 @@ SHORT = {
 
 
 def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
-    """Return a display name for each strategy and model; it includes the model if a strategy has several.
+    """Return a display name for each strategy and model. The name includes the model if the strategy has several
+    models.
 
-    ``titles`` are the results of :func:`distinct`. The names of references end with "(reference)".
+    ``titles`` has strategies' titles by label; :func:`distinct` makes equal titles different. The names of references
+    end with "(reference)".
     """
     name_of = distinct(table["strategy"], titles)
     several = table.groupby("strategy")["model"].nunique()
@@ -54,7 +56,8 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
 def distinct(labels: Iterable[str], titles: Mapping[str, str]) -> dict[str, str]:
     """Return a different name for each of ``labels``.
 
-    The name is the label's title, or the label if it has none. If labels share a title, each label is added to it.
+    The name is the label's title, or the label if it has none. If labels share a title, each name is the title with the
+    label added.
 
     >>> distinct(["chip", "ifca"], {"chip": "Trees", "ifca": "Trees"})
     {'chip': 'Trees (chip)', 'ifca': 'Trees (ifca)'}

@@ -32,7 +32,8 @@ FRONT_DRAWS = 1000
 class Alike(NamedTuple):
     """A model's main metric and sums on the fewer rows on which another model is evaluated.
 
-    ``figure [H]`` is the main metric at each hospital, and ``sums [H, B]`` the ``B`` sums that each hospital sends.
+    ``figure [H]`` is the main metric at each hospital, and ``sums [H, B]`` the ``B`` sums that each hospital sends (see
+    :class:`Sketched`).
     """
 
     figure: Floats
@@ -66,7 +67,9 @@ def sent(results: Sequence[Result]) -> Sent:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The main metric (AUROC or MAE) of ``K`` models at ``H`` hospitals under ``S`` seeds, both in sorted order."""
+    """The main metric (AUROC or MAE) of ``K`` models at ``H`` hospitals under ``S`` seeds; hospitals and seeds are
+    sorted.
+    """
 
     kind: TaskKind
     place: Mapping[Key, int]
@@ -79,9 +82,8 @@ class Panel:
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
     """The sums ``[H, B]`` that hospitals sent, by the indices of model and seed."""
     alike: Mapping[tuple[int, int, int], Alike]
-    """The first model's main metric and sums on the rows of the second, which has fewer, by the indices of both models
-    and the seed.
-    """
+    """By the indices of two models and a seed: the first model's main metric and sums on the rows of the second model,
+    which is evaluated on fewer rows."""
     names: tuple[str, ...] = ()
 
     @staticmethod

@@ -12,9 +12,11 @@ import numpy as np
 from raysim.statistics.differences.paired import Limits
 
 WIDEST = 0.5
-"""An interval of an AUROC is uninformative if it is wider than this; an interval of a difference must also include 0.
+"""An interval of an AUROC is uninformative if it is wider than this. An interval of a difference is uninformative only
+if it also includes 0.
 
-The width of a difference is taken before the cut to possible values, since the cut narrows one side only.
+The width of an interval of a difference is taken before the cut to possible values, since the cut narrows one side
+only.
 """
 
 NOTHING = Limits(-math.inf, math.inf)
@@ -51,7 +53,7 @@ def difference(interval: Limits, larger: bool, reference: float = math.nan) -> L
 
 
 def level(interval: Limits, larger: bool) -> Limits:
-    """Cut the interval of an AUROC to the range from 0 to 1, or return :data:`NOTHING` if it is then too wide.
+    """Cut the interval of an AUROC to the range from 0 to 1, or return :data:`NOTHING` if the cut interval is too wide.
 
     If ``larger`` is False, the interval is one of an error, and is cut at 0 only.
     """

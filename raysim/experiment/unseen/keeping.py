@@ -1,4 +1,4 @@
-"""Stores the results of a fold next to the fold's run, so that a resumed comparison does not compute its rows again."""
+"""Stores the results of a fold next to the fold's run, so that a resumed comparison need not compute them again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def store(folder: Path, judged: Sequence[Judged], ticket: str) -> None:
 def load(folder: Path, fold: Fold, seed: int, ticket: str) -> list[Judged] | None:
     """Return the results that :func:`store` wrote for the comparison with the id ``ticket``.
 
-    Returns None without results, or if the run's files have changed since.
+    Returns None without readable results of this comparison, if the run's files have changed since, or if the run has
+    unsent MLflow records.
     """
     try:
         arrays, header = read_tensors((folder / JUDGED).read_bytes())

@@ -1,4 +1,4 @@
-"""Evaluates models at hospitals that took no part, with the same measures as for a run."""
+"""Evaluates models at hospitals that took no part in training, with the same metrics as for a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from raysim.strategies.base import Floats
 
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """The results of one model and seed at the hospitals, each of which was left out of training once."""
+    """The results of one model and seed at all hospitals; each hospital was left out of training once."""
 
     strategy: str
     model: str
@@ -36,16 +36,17 @@ class Unseen:
     served_by: tuple[str, ...]
     """The name of the model used for each hospital; ``nobody`` if there is none."""
     figures: Floats
-    """Metrics ``[H, len(task.figures)]``. They are NaN without a usable model."""
+    """Each hospital's metrics, ``[H, len(task.figures)]``. Without a usable model, all but the counts of rows are
+    NaN."""
     pairs: PairSums | None
     """The data that each hospital sends for the variance of its AUROC; None unless the label has two classes."""
     sketched: Sketched | None
-    """The data that each hospital sends for the covariance of its AUROC with other models' AUROC. None unless the label
-    has two classes."""
+    """The data that each hospital sends for the covariance of AUROC between models. None unless the label has two
+    classes."""
     scores: ScoreCounts | None
-    """Histograms of each hospital's predicted probabilities; None if clinical metrics are undefined."""
+    """Histograms of each hospital's predicted probabilities; None if clinical metrics are not computed."""
     scored: tuple[Groups, ...] | None
-    """The predicted log-odds and labels of each hospital's rows; None if clinical metrics are undefined."""
+    """The predicted log-odds and labels of each hospital's rows; None if clinical metrics are not computed."""
     prevalence: Floats
     """For each hospital, the share of events among the participants' training rows when its fold was left out,
     ``[H]``."""
@@ -73,7 +74,7 @@ def measured(
 def on_rows_of(
     score: str, each: Unseen, left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None
 ) -> Unseen:
-    """Evaluate the model of ``each`` again, only on the rows that have a value of an existing score."""
+    """Evaluate the model of ``each`` again, only on the rows that have a value of the existing ``score``."""
     runs = [run for run in left_out if (run.strategy, run.seed) == (each.strategy, each.seed)]
     rows = [of.those(np.isfinite(of.scores[score])) for run in runs for of in run.rows[each.model, each.k]]
     return of_rows(each.strategy, each.model, each.seed, each.k, rows, task, clinical)
@@ -82,7 +83,7 @@ def on_rows_of(
 def _scores(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> Iterator[Unseen]:
-    """Evaluate each existing score with each seed, on the rows that have a value of it."""
+    """Evaluate each existing score with each seed, on the rows with a value of this score."""
     runs: dict[int, dict[int, Judged]] = {}
     for each in left_out:
         runs.setdefault(each.seed, {}).setdefault(each.fold.number, each)

@@ -1,4 +1,6 @@
-"""The rows on which hospitals of a fold are evaluated, by model and number of labelled rows that adapt it."""
+"""The rows on which models are evaluated at a fold's hospitals, by model and number of labelled rows that adapt the
+model.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,8 @@ class JudgedRows:
     """For each existing clinical score, by name, its value in each of the ``n`` rows, ``[n]``; NaN for rows without a
     value."""
     prevalence: float = float("nan")
-    """The share of events among participants' training rows; NaN without participants, or unless the label has two
-    classes."""
+    """The share of events among participants' training rows; NaN if there are no participants, or if the label does not
+    have two classes."""
 
     def those(self, mask: NDArray[np.bool_]) -> JudgedRows:
         """Return only the rows marked in ``mask [n]``."""
@@ -89,7 +91,7 @@ class AllRows:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """The predictions of a run at the hospitals of a fold, which took no part in the run's training."""
+    """The predictions of a run at the hospitals that its fold left out of training."""
 
     strategy: str
     seed: int
@@ -97,8 +99,8 @@ class Judged:
     folder: Path
     """The folder of the run's files."""
     rows: Mapping[tuple[str, Joins], tuple[JudgedRows, ...]]
-    """The evaluated rows of each hospital of the fold. The key is the model's name and the number of labelled rows with
-    which the hospital joins."""
+    """The evaluated rows of each hospital of the fold. The key is the model's name and the number of the hospital's
+    labelled rows that adapt the model."""
     everything: Mapping[str, AllRows]
     """All rows of each hospital of the fold, by the hospital's name."""
     notes: tuple[str, ...]
@@ -106,7 +108,7 @@ class Judged:
 
 
 def notes(left_out: Sequence[Judged]) -> list[str]:
-    """Return the notes of all folds on columns."""
+    """Return the notes of all folds, at most :data:`MOST_NOTES`, and a sentence that counts the others."""
     folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold have the same notes
     texts = [text for fold in sorted(folds) for text in folds[fold].notes]
     more = len(texts) - MOST_NOTES
@@ -116,7 +118,7 @@ def notes(left_out: Sequence[Judged]) -> list[str]:
 
 
 def judge(run: LeftOut, section: UnseenSection) -> Judged:
-    """Take from a run the predictions of all its models for the hospitals that it left out."""
+    """Return the predictions of all models of a run for the hospitals that the run left out."""
     result, federation = run.result, run.result.federation
     predictions = result.outcome.predictions
     everything = {}
@@ -184,9 +186,11 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
 def _joining(
     federation: Federation, h: int, seed: int, section: UnseenSection
 ) -> tuple[NDArray[np.int64], dict[Joins, int]]:
-    """Return a random order of hospital ``h``'s test rows, and how many of the first rows are labelled in each step.
+    """Return a random order of hospital ``h``'s test rows, and how many of the first rows are labelled for each
+    configured number.
 
-    Either all rows of a patient are labelled or none, so there may be fewer labelled rows than configured.
+    Either all rows of a patient are labelled or none, so there may be fewer labelled rows than configured. Configured
+    numbers that leave too few rows for evaluation are omitted.
     """
     people = federation.identities[federation.rows(h, "test")]
     present, turn = np.unique(people, return_inverse=True)

@@ -32,17 +32,17 @@ from raysim.statistics.meta_analysis.between_hospitals import WIDEST, WIDEST_UNB
 AUROC, RATIO, GAINED = "auroc", "observed_over_expected", "net_benefit_gained"
 
 SKILL = "log_loss_skill"
-"""A metric: 1 minus the model's log loss divided by the log loss of always predicting the share of events among the
-participants' training rows."""
+"""A metric: 1 minus the ratio of two log losses, the model's and that of always predicting the share of events among
+the participants' training rows."""
 
 FEWEST_ROWS = 10
 """Smallest number of rows for which the variance of a hospital's log loss is computed."""
 
 FEWEST_DECISIONS = 30
-"""Smallest number of rows for a hospital's gain in net benefit to count."""
+"""Hospitals with fewer rows than this are left out of the mean gain in net benefit."""
 
 MOST_LACKING = 0.1
-"""Largest share of hospitals that a mean may leave out; if there are more, the mean is undefined."""
+"""A mean that leaves out more than this share of hospitals is undefined."""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
@@ -83,7 +83,7 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
 
 
 def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSection | None) -> pd.DataFrame:
-    """Make ``unseen_summary.csv``: means over hospitals by strategy, model, figure and number of labelled rows.
+    """Make ``unseen_summary.csv``: means over hospitals by strategy, model, metric and number of labelled rows.
 
     ``table`` is the result of :func:`by_hospital`.
     """
@@ -139,8 +139,8 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
 def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Pooled]:
     """Return, for each threshold, the pooled difference of net benefit between the model and the better default.
 
-    The default is to act on everyone or on no one. The result is NaN if, at many hospitals, no decision differs from
-    the default.
+    The defaults are to act on everyone and to act on no one. The result is NaN if, at more than the share
+    :data:`MOST_LACKING` of hospitals, no decision of the model differs from the better default.
     """
     counts = [each.scores for each in of if each.scores is not None]
     found: dict[str, Pooled] = {}
@@ -160,7 +160,7 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
 def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
     """Return the sampling variance of each hospital's mean log loss.
 
-    NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
+    NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`, or with a prediction that is not finite.
     """
     found = np.full(len(scored), np.nan)
     for h, (logit, _, events) in enumerate(scored):
@@ -170,9 +170,9 @@ def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
 
 
 def _skill(each: Unseen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return each hospital's skill, and the sampling variance of this skill.
+    """Return each hospital's skill (see :data:`SKILL`), and the sampling variance of this skill.
 
-    Skill is that of :data:`SKILL`. Both are NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
+    Both are NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`, or with a prediction that is not finite.
     """
     found = np.full((2, len(each.hospitals)), np.nan)
     for h, ((logit, _, events), prevalence) in enumerate(zip(each.scored or (), each.prevalence, strict=True)):
@@ -195,10 +195,11 @@ def differences(
     reference: str,
     on_rows_of: Callable[[str, Unseen], Unseen],
 ) -> pd.DataFrame:
-    """Make ``unseen_difference.csv``: differences of AUROC per strategy and model; empty unless there are two classes.
+    """Make ``unseen_difference.csv``: differences of AUROC per strategy and model; empty unless the label has two
+    classes.
 
-    One row is hospitals' AUROC when they take part in training minus that when left out. Another is left-out hospitals'
-    AUROC minus that of the ``reference`` there.
+    One row is hospitals' AUROC when they take part in training minus their AUROC when left out. Another row is the
+    AUROC at left-out hospitals minus the AUROC of the strategy ``reference`` at the same hospitals.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
     rows = []
@@ -247,9 +248,10 @@ def _sums(of: Mapping[int, Unseen]) -> list[NDArray[np.float32]]:
 def _seen_less_unseen(
     results: Sequence[Result], left_out: Sequence[Judged], strategy: str, model: str
 ) -> Paired | None:
-    """Return the paired difference of hospitals' AUROC, on the same test rows: taking part in training minus left out.
+    """Return the paired difference of hospitals' AUROC, on the same test rows: when taking part in training, minus when
+    left out.
 
-    Returns None if a run is missing.
+    Returns None if a run is missing or has no data on the covariance of AUROC.
     """
     with_hospital = {
         result.seed: result for result in results if result.label == strategy and model in result.outcome.figures
@@ -280,8 +282,8 @@ def _seen_less_unseen(
 
 
 def _without(federation: Federation, h: int, without: AllRows, model: str) -> tuple[NDArray[Any], ...]:
-    """Return the outputs of the run that left out hospital ``h``, before the sigmoid, on the hospital's test rows of
-    the main run; with labels and patient ids.
+    """Return log-odds, labels and patient ids of hospital ``h``'s test rows in ``federation``. The log-odds are from
+    the run that left out the hospital.
     """
     tested = federation.rows(h, "test")
     position = {row: i for i, row in enumerate(without.source_rows.tolist())}

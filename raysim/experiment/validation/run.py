@@ -79,8 +79,8 @@ class Validated:
 def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Path | None = None) -> Validated:
     """Evaluate an existing ``model`` at every hospital of the data that a configuration names.
 
-    ``model`` is a folder of ``raysim export``, an ONNX file, or a column of the data. Raises ``ConfigError`` or
-    ``DataError`` if the model or the data cannot be used.
+    ``model`` is a folder of ``raysim export``, an exported ONNX or JSON file, or a column of the data. Raises
+    ``ConfigError`` or ``DataError`` if the model or the data cannot be used.
     """
     config, path, test = reading.resolve(source, overrides, reads=()), Path(model).expanduser(), False
     exported = Exported.open(path) if path.exists() else None

@@ -24,7 +24,8 @@ from raysim.report.terms import explained
 from raysim.storage.coefficients import COEFFICIENTS, INTERCEPT, of_global_model
 
 MOST = 12
-"""The largest number of coefficients in the figure: those with the largest ratios to their standard errors."""
+"""The largest number of coefficients in the figure. Those that are largest relative to their standard errors are
+shown."""
 
 LOOK: Final = Style(0, "circle")
 
@@ -48,7 +49,7 @@ class Row:
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
     """Plot the coefficients of one run with their intervals; empty if no run has standard errors.
 
-    The first run with a label in ``first`` is used; the plot of another run is collapsed.
+    A run with a label in ``first`` is preferred; the plot of any other run is collapsed, unless ``first`` is empty.
     """
     for result, name in having(COEFFICIENTS, results, first):
         figure = of_table(of_global_model(result.folder / COEFFICIENTS), name)
@@ -127,7 +128,7 @@ def _with_interval(triple: tuple[float, float, float]) -> str:
 
 
 def _short(value: float) -> str:
-    """Format a ratio with :data:`FIGURES` significant digits."""
+    """Format an estimate with :data:`FIGURES` significant digits."""
     if not math.isfinite(value):
         return "undefined"
     size = math.floor(math.log10(abs(value))) if value else 0
@@ -164,7 +165,7 @@ def _table(rows: Sequence[Row], axis: Axis, title: str, robust: bool, name: str)
 
 
 def _none(axis: Axis) -> float:
-    """Return the value that means no effect: 1 for ratios, 0 for coefficients."""
+    """Return the value that means no effect: 1 for ratios, 0 for differences."""
     return 1.0 if axis.kind == "log" else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The figure of a curve: mean and variance over hospitals by the value of a hyper-parameter."""
+"""The figure of a metric's mean and variance over hospitals, by the value of a hyper-parameter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def curve_figure(
 
     ``table`` has the columns ``line`` (the strategy), ``<field>`` (the value), ``seed``, ``mean`` and ``variance``.
     Lines are means over seeds, with a band of one standard deviation; they are horizontal for strategies without
-    ``field``. ``scale`` sets the vertical axes. ``names`` maps labels to display names.
+    ``field``. ``scale`` is that of the vertical axes, ``linear`` or ``log``. ``names`` has the display name of each
+    strategy in ``line``.
     """
     lines = list(dict.fromkeys(table["line"]))
     titles = {line: (names or {}).get(line, line) for line in lines}

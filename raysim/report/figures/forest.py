@@ -1,6 +1,7 @@
 """The forest plot of a comparison: each method's differences of the mean and of the worst decile.
 
-A method is a strategy with one of its models. The figure is a table on the page, and two charts in separate files.
+A method is a strategy with one of its models. The figure is a table on the page, and one or two charts in separate
+files.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Row:
 def forest(evidence: Evidence, differences: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
     """Plot each method's difference from the reference strategy.
 
-    The result is empty if the reference was not run, or if there is no other method. ``differences`` are from
+    The result is empty if the reference was not run, or if no difference is defined. ``differences`` are from
     :func:`raysim.report.tables.differences`.
     """
     if evidence.base is None:
@@ -119,7 +120,9 @@ def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: f
 
 
 def _caption(evidence: Evidence, worst: bool, empty: int) -> str:
-    """Return the caption that explains the intervals; ``empty`` says how many are too wide to be informative."""
+    """Return the caption that explains the intervals; ``empty`` is the number of intervals that are too wide to be
+    informative.
+    """
     parts = equal_sentences(evidence)
     if empty:
         wide = f"{counted(empty, 'interval')} of the mean {'is' if empty == 1 else 'are'} wider than {WIDEST:g}"

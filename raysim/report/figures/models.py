@@ -35,8 +35,8 @@ def by_size(
 ) -> list[svg.Figure]:
     """Plot each hospital's main metric (AUROC or MAE), the mean over seeds, by its number of rows.
 
-    A line has the slope on hospital size (size bias) from ``table`` (:func:`raysim.report.tables.comparison`). Panels
-    of models not in ``first`` are collapsed.
+    A line has the slope on hospital size (size bias) from ``table`` (:func:`raysim.report.tables.comparison`). Unless
+    ``first`` is empty, panels of other models are collapsed.
     """
     if hospitals is None or hospitals.empty:
         return []
@@ -232,7 +232,7 @@ def curves(
 def from_reference(
     values: pd.DataFrame, figure: str, word: str, reference: Key, names: Names, looks: Looks
 ) -> list[svg.Figure]:
-    """Plot hospitals' differences in a metric from the reference, sorted, as one line for each model.
+    """Plot each hospital's metric minus its metric under the reference model, sorted, as one line for each model.
 
     ``values`` has the columns ``strategy, model, hospital`` and a column with the metric, the mean over seeds.
     ``figure`` is the name of this column, and ``word`` the metric's name in text.

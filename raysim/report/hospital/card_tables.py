@@ -18,7 +18,7 @@ ACTING = ("Sensitivity (95 % interval)", "Alerts per 100 patients", "Predictive 
 SENT = ("Took part", "Kinds and bytes")
 
 PRINTED = ("observed_over_expected", "sensitivity", "ppv")
-"""The metrics of ``clinical.csv`` in the tables."""
+"""The metrics of ``clinical.csv`` that the tables print."""
 
 At = tuple[str, str, str, float]
 """A strategy, one of its models, a hospital and a decision threshold (-1: none)."""
@@ -36,7 +36,7 @@ class Measured:
     thresholds: tuple[float, ...] = ()
 
     def calibration(self, key: Key, hospital: str) -> list[str]:
-        """Return the table cell on observed over expected events; empty if no run measured it."""
+        """Return the table cell on observed over expected events; empty if no run measured calibration."""
         if not self.keys:
             return []
         return [self.texts["observed_over_expected"].get((*key, hospital, -1.0), "–")]
@@ -84,7 +84,7 @@ def measured(results: Sequence[Result], keys: Sequence[Key]) -> Measured:
 def left(
     results: Sequence[Result], titles: Mapping[str, str], hospitals: pd.DataFrame
 ) -> Callable[[int], list[list[str]]]:
-    """Return a function that builds the table of traffic of a hospital, given its number.
+    """Return a function that builds a hospital's table of traffic from the hospital's index.
 
     A row has the rounds in which the hospital took part and the bytes that it sent, as ranges over seeds.
     """
@@ -127,7 +127,9 @@ def _bytes(low: int, high: int) -> str:
 
 
 def participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return in words the rounds in which each hospital sent an update, by strategy and hospital; may be empty."""
+    """Return in words in how many rounds each hospital took part, by strategy and hospital; empty if rounds are not
+    counted.
+    """
     if not {"participated", "rounds"} <= set(hospitals):
         return {}
     rows = hospitals.dropna(subset=["participated", "rounds"])

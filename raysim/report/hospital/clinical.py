@@ -47,8 +47,8 @@ AT_THRESHOLDS = (
 def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
     """Return the decision curve, the calibration plots, and a table of clinical metrics with intervals.
 
-    The result is empty without clinical metrics. ``part`` names the evaluated rows, such as test. If ``first`` names
-    methods by their labels, the first figures show only their models; figures of all models follow, collapsed.
+    The result is empty without clinical metrics. ``part`` names the evaluated rows, such as test. If ``first`` has
+    labels of methods, the first figures show only these methods; figures of all methods follow, collapsed.
     """
     measured = [each for each in served if len(each.figures)]
     if not measured:
@@ -70,7 +70,7 @@ def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
 def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
     """Return the figures of :func:`plots` without metrics, bins and curves based on fewer than :data:`LEAST` patients.
 
-    If ``first`` names methods by their labels, only their models are shown.
+    If ``first`` has labels of methods, only these methods are shown.
     """
     remaining = [each.without_few(LEAST) for each in served if len(each.figures)]
     chosen = [each for each in remaining if each is not None and (each.label in first or not first)]

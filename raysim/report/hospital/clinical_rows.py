@@ -73,11 +73,13 @@ class ClinicalRows:
         return float(row["of"]) / float(row["n"]) if row is not None and row["n"] else float("nan")
 
     def without_few(self, least: int) -> ClinicalRows | None:
-        """Remove metrics based on fewer than ``least`` patients; return None if nothing remains.
+        """Remove metrics based on fewer than ``least`` patients; return None if no overall metric, no bin or no curve
+        remains.
 
         - A metric at a decision threshold needs at least ``least`` patients in each of four cells: above and below the
-          threshold, with and without the event.
-        - A bin of the calibration plot needs at least ``least`` patients with the event, and as many without.
+          threshold, with and without the event. Metrics at a chosen sensitivity or specificity are always removed.
+        - A bin of the calibration plot needs at least ``least`` patients with the event, and at least ``least``
+          without. An overall metric needs the same.
         - The curve of net benefit ends at the last remaining bin.
         """
         overall = self.figures[self.figures["at"].isna()]
@@ -105,7 +107,8 @@ class ClinicalRows:
 
 
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:
-    """Return the clinical metrics of each strategy's main model, at one ``hospital``, by default at all together.
+    """Return the clinical metrics of each strategy's main model at one ``hospital``; by default, over all hospitals
+    together.
 
     ``runs`` has the label, display name and folder of each run. Runs without clinical tables are left out.
     """

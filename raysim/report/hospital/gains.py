@@ -39,13 +39,13 @@ class Gains:
     low: Floats
     """The lower limits of the intervals of ``value``, ``[H]``; NaN if there is none."""
     high: Floats
-    """The upper limits of these intervals, ``[H]``; NaN if there is none."""
+    """The upper limits of the intervals of ``value``, ``[H]``; NaN if there is none."""
     seeds: NDArray[np.int64]
     """The number of seeds for which each gain is defined, ``[H]``."""
     trained: int
     """The number of seeds with which both models were trained."""
     better: str
-    """The display name of the model whose gains these are."""
+    """The display name of the model that is used instead of ``against``."""
     against: str
     """The display name of the model with which ``better`` is compared."""
     kind: TaskKind
@@ -64,7 +64,7 @@ class Gains:
         return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
     def _judged(self) -> NDArray[np.bool_]:
-        """Whether each hospital's gain is defined for two seeds, or there is only one seed."""
+        """Whether each hospital's gain is defined for at least two seeds; always true with one training seed."""
         return (self.seeds > 1) | (self.trained == 1)
 
     def sentences(self) -> list[str]:
@@ -95,7 +95,7 @@ class Gains:
 
 
 def served(results: Sequence[Result], key: Key) -> OverSeeds:
-    """Return each hospital's main metric under the model ``key``, with an interval if available."""
+    """Return each hospital's mean main metric over seeds under the model ``key``, with an interval if available."""
     runs = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
     each = [_of_seed(result.outcome, key[1], result.federation.task) for result in runs]
     bounds = (0.0, 1.0) if runs[0].federation.task.larger else (0.0, np.inf)
@@ -143,8 +143,8 @@ def compared_with(
 ) -> Key | None:
     """Return the model against which hospitals' gains are measured.
 
-    It is a model trained alone (``by_itself`` if there are several); if there is none, a model of the strategy
-    ``reference``. The result is None if neither was run, or if it would be ``recommended``.
+    It is a model trained alone (``by_itself`` if there are several) or, if there is none, a model of the strategy
+    ``reference``. The result is None if neither was run, or if the model is ``recommended`` itself.
     """
     alones = [result for result in results if result.alone]
     alone = next((each for each in alones if by_itself and each.label == by_itself[0]), alones[0] if alones else None)

@@ -25,15 +25,14 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.over_seeds import OverSeeds
 
 MORE_OFTEN = 2
-"""The largest number of attributes that a text on a cluster names because they are more frequent there than
-elsewhere."""
+"""A text on a cluster names at most this many attributes that are more frequent in the cluster than elsewhere."""
 
 PART_WORDS = {"train": "Training", "validation": "Validation", "test": "Test"}
 
 ALONE = "training alone"
 
 FLOOR = "calibration_error_floor"
-"""The metric of ``clinical.csv`` that is the expected calibration error of perfectly calibrated predictions."""
+"""The metric of ``clinical.csv`` for the calibration error that perfectly calibrated predictions have by chance."""
 
 CLINICAL = {
     "calibration_slope": "Calibration slope (1 is right)",
@@ -54,14 +53,15 @@ def cards(
     hospitals: pd.DataFrame,
     by_itself: Key | None = None,
 ) -> dict[str, Any]:
-    """Return the cards of all hospitals, with two fields.
+    """Return the cards of all hospitals, as a dictionary with two fields.
 
     - ``hospitals``: one card for each hospital, in the federation's order, with its ``name``, the sentences of its
       ``lead``, its ``facts`` and the rows of its ``tables``. ``counts`` are the lowest and highest numbers of rows and
       events over seeds.
     - ``tables``: captions and columns of the tables.
 
-    The recommended model is compared with training alone; ``by_itself`` names its model if there are several.
+    Models are compared with that of training alone (``by_itself`` if there are several) or, without training alone,
+    with that of the strategy ``reference``.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -129,7 +129,7 @@ def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kin
     """Return the first sentences about hospital ``h``: its gain or, without one, its main metric.
 
     ``figures`` has the hospitals' main metric under the model called ``name``. ``gains`` has the gains from this model;
-    None if there is no other.
+    None if there is no model to compare with.
     """
     value = float(figures.value[h])
     digits = kind.decimals([value])
@@ -163,7 +163,8 @@ def recommended_gains(
     """Return each hospital's gain from the recommended model over training alone or, if none was trained alone, over
     the reference strategy.
 
-    ``by_itself`` is the model of training alone if there are several. Returns None without a model to compare with.
+    ``by_itself`` is the model of training alone if there are several. Returns None without a model to compare with, or
+    without a run of the recommended strategy.
     """
     base = compared_with(results, reference, recommended, by_itself)
     if base is None or all(result.label != recommended[0] for result in results):

@@ -138,7 +138,9 @@ def _references(evidence: Evidence) -> list[str]:
 
 
 def _between_hospitals(noise: Noise) -> list[str]:
-    """Return sentences on whether hospitals differ by more than chance, and by size or groups of patients."""
+    """Return sentences on differences beyond chance: between hospitals, with hospital size, and between groups of
+    patients.
+    """
     sentences = [noise.floor.sentence()]
     if np.isfinite(noise.slope.low):
         sentences.append(size_sentence(noise.slope))

@@ -75,7 +75,7 @@ class MethodRow:
     low: float = float("nan")
     """The lower limit of the interval of ``difference``; NaN if there is none or it is uninformative."""
     high: float = float("nan")
-    """The upper limit of this interval; NaN if ``low`` is."""
+    """The upper limit of the interval of ``difference``; NaN if ``low`` is NaN."""
     verdict: str = ""
     """How the method compares with the recommended one; empty if it is not compared.
 
@@ -88,7 +88,8 @@ class MethodRow:
     also: tuple[str, ...] = ()
     """The names of other methods with the same main metric at every hospital."""
     same_rows: bool = True
-    """Whether ``difference`` uses the rows of both means. False for an existing score without a value in some rows."""
+    """Whether ``difference`` and both means are computed on the same rows. False for an existing score that has no
+    value in some rows."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +108,11 @@ class Card:
     """The permitted use of the model: ``risks``, only ``ranking`` patients, ``values`` (of a numeric label), or
     ``none``."""
     federate: Federate
-    """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (they are equivalent), ``not shown``
+    """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (equivalent), ``not shown``
     (undecided) or ``not tested`` (training alone was not run)."""
     recommended: str | None
-    """The label of the recommended strategy; None if no use of its model is permitted."""
+    """The label of the recommended strategy; None if methods were not compared, or if no use of its model is
+    permitted."""
     taken: str
     """The display name of the model that the card is about; may be empty."""
     predicts: str
@@ -124,7 +126,7 @@ class Card:
     - ``named``: the hospitals whose risks are demonstrably wrong.
     """
     harmed: Mapping[str, Any] | None = None
-    """The hospitals that lose by using the model; None if there is no model to compare with.
+    """The hospitals that lose by using the model; None if losses were not tested.
 
     - ``against``: the name of the model to compare with, such as training alone.
     - ``at_least``: a lower bound on the number of hospitals that lose, of ``of`` tested hospitals.

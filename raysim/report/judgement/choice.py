@@ -9,8 +9,8 @@ A method is unbeaten if no other method is better. The rules apply in this order
 - Else choose the unbeaten method with the best mean; methods better than the reference come first.
 - If an unbeaten method has a simpler model, only unbeaten methods with the simplest model remain. Choose the reference
   if it is one of them, else the method with the best mean.
-- If unbeaten methods are equivalent to the chosen one, send at most :data:`LESS` times as many bytes, and have no more
-  complex model, choose the one that sends the fewest bytes.
+- Of unbeaten methods that are equivalent to the chosen one, have no more complex model, and send at most :data:`LESS`
+  times as many bytes, choose the one that sends the fewest bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raysim.core.arrays import Flags
 Why = Literal["better", "reference", "unbeaten", "simpler"]
 
 LESS = 0.67
-"""A method sends clearly fewer bytes if it sends at most this share of another's bytes."""
+"""A method sends clearly fewer bytes than another if it sends at most this share of the other's bytes."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Remarks:
     """Findings of other parts of a report that belong on the decision card."""
 
     training: Line | None = None
-    """The line on whether models were trained to convergence; or None."""
+    """The line on whether models were trained to convergence; None without this line."""
     leaks: tuple[Line, ...] = ()
     """The lines on features that may give the label away."""
     cautions: tuple[str, ...] = ()
@@ -290,7 +290,7 @@ def _first_pair(evidence: Evidence) -> Paired | None:
 
 
 def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line:
-    """Return the line on training; it forbids a use if the recommended model ``name`` diverged."""
+    """Return the line on training; the line forbids a use if the recommended model ``name`` diverged."""
     diverged = () if line.figure is None else line.figure["diverged"]
     titles = {result.title or result.label for result in results if result.label == key[0]}
     if titles.isdisjoint(diverged):

@@ -5,7 +5,8 @@
   (:mod:`raysim.statistics.differences.paired`).
 - A method is called better only if intervals that hold jointly for all pairs of strategies demonstrate it
   (:mod:`raysim.statistics.differences.simultaneous`), and only with more than one training seed.
-- Strategies with equal final models form one method (:class:`Entry`). A recalibrated model replaces its original.
+- Models with an equal main metric at every hospital form one method (:class:`Entry`). A recalibrated model replaces its
+  original.
 - References, such as training alone, are left out of the pairs. Training alone is compared with every method, with
   intervals that hold jointly for all methods.
 """
@@ -75,12 +76,12 @@ class Evidence:
     worst decile only counts with :data:`raysim.report.panel.MANY_HOSPITALS` hospitals or more.
     """
     base: int | None
-    """The index of the reference strategy in ``entries``; None if it is not among them."""
+    """The index of the reference strategy in ``entries``; None if it has no entry."""
     choice: Choice
     of_references: tuple[Paired, ...]
     """For each of ``references``, its main metric minus that of the recommended method."""
     same_rows: tuple[bool, ...]
-    """For each of ``references``, whether this difference uses all test rows of both methods."""
+    """For each of ``references``, whether its difference in ``of_references`` uses all test rows of both methods."""
     alone: int | None
     """The index of training alone in ``references``, the best if there are several; None if it was not run.
 
@@ -92,8 +93,8 @@ class Evidence:
     over_alone_small: AtSome | None
     """The recommended method's main metric minus that of training alone, at small hospitals.
 
-    Small hospitals have fewer training rows than the median. None with fewer than :data:`FEWEST_SMALL` of them, or if
-    training alone was not run.
+    Small hospitals have fewer training rows than the median. None if both metrics are defined at fewer than
+    :data:`FEWEST_SMALL` of these, if training rows are not counted, or if training alone was not run.
     """
     over_alone_two_classes: tuple[int, AtSome] | None
     """The number of hospitals that trained on one class only, and the recommended method's main metric minus that of
@@ -106,7 +107,7 @@ class Evidence:
 
     @property
     def one_seed(self) -> bool:
-        """Whether there is only one training seed, which cannot compare methods."""
+        """Whether methods were compared with only one training seed, which demonstrates no difference."""
         return bool(self.differences) and not any(pair.of_training for pair in self.differences.values())
 
     def renamed(self, names: Mapping[Key, str]) -> Evidence:
@@ -319,8 +320,8 @@ def _entries(
 ) -> list[Entry]:
     """Return an entry for each model with a defined main metric. Models with equal results share one.
 
-    A group is named after its member from the strategy ``reference`` or else its first, unless another member sends
-    clearly fewer bytes.
+    An entry of several models is named after the model of the strategy ``reference`` or, without it, after the first.
+    If another of these models sends clearly fewer bytes, the entry is named after the one that sends fewest.
     """
     groups: list[list[Key]] = []
     for key in keys:

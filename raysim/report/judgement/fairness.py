@@ -53,7 +53,7 @@ def ranking(gap: WithinGap) -> str:
 def figures(gap: WithinGap) -> str:
     """Format a gap between groups of patients with its interval and p-value.
 
-    If no gap is demonstrated, it adds the smallest gap that the data could have shown.
+    If the gap is not demonstrated, the smallest gap that the data could have shown is added.
     """
     digits = _digits(gap)
     value = f"{signed(gap.estimate, digits)}, {interval(gap)}"
@@ -77,7 +77,9 @@ def chance(gap: WithinGap) -> str:
 
 
 def treated(gap: WithinGap) -> str:
-    """Return a sentence if one group demonstrably attends hospitals where the model performs better; else empty."""
+    """Return a sentence if one group demonstrably attends hospitals where the model performs better; otherwise, the
+    text is empty.
+    """
     of = gap.composition
     if not of.low * of.high > 0:
         return ""

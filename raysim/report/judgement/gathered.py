@@ -53,7 +53,7 @@ class Asked:
 def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, key: Key | None) -> Data:
     """Describe the data on which the model ``key`` was evaluated: numbers of hospitals, rows and events.
 
-    If ``key`` is None, no hospital counts as evaluated.
+    If ``key`` is None, the main metric counts as undefined at every hospital.
     """
     kind, rows, events = reporting(hospitals), None, None
     if results and asked.counted:
@@ -113,7 +113,7 @@ def _scores(results: Sequence[Result], key: Key) -> list[ScoreCounts]:
 
 
 def useful_of(results: Sequence[Result], key: Key, clinical: ClinicalSection | None) -> Usefulness | None:
-    """Measure whether acting on a model has a net benefit; None if no run has counts of predicted risks."""
+    """Measure whether acting on a model has a net benefit; None without clinical metrics or counts of risks."""
     counts = _scores(results, key)
     return None if clinical is None or not counts else usefulness(counts, clinical.counted_at, clinical.act_at)
 
@@ -145,8 +145,9 @@ def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
 def most_seeds(p: Sequence[float]) -> float:
     """Combine the p-values that one test has under several seeds; NaN if there are none.
 
-    Seeds share test rows, so p-values are dependent. Returns twice the (upper) median, at most 1, which is valid under
-    any dependence (Meinshausen, Meier and Buehlmann 2009); for one or two p-values, the larger one.
+    Seeds share test rows, so p-values are dependent. The result is twice the (upper) median, at most 1, and is valid
+    under any dependence (N. Meinshausen, L. Meier, P. Bühlmann: *p-Values for High-Dimensional Regression*, JASA 104,
+    2009). Of one or two p-values, the result is the larger one.
     """
     if len(p) < 3:
         return max(p, default=float("nan"))
@@ -162,8 +163,8 @@ def _between_hospitals(equity: pd.DataFrame, model: str) -> float:
 def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple[dict[str, Any] | None, Line | None]:
     """Find the hospitals at which the model ``key`` is demonstrably worse than the model ``against``, called ``name``.
 
-    Returns the content of ``harmed`` in ``answer.json`` and the decision card's line; None if the models are the same,
-    or without two classes.
+    Returns the content of ``harmed`` in ``answer.json`` and the decision card's line. Both are None if the models are
+    the same, or if the label does not have two classes.
     """
     ours, theirs = _outcomes(results, key), _outcomes(results, against)
     seeds = [seed for seed in ours if seed in theirs]
@@ -195,7 +196,7 @@ def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> t
 def _without_spread(auroc: float, data: Data) -> Limits:
     """Return the score interval of a mean AUROC of exactly 0 or 1, whose estimated variance is 0.
 
-    It uses Hanley and McNeil's variance for each hospital.
+    The variance of each hospital's AUROC is from :func:`hanley_mcneil`.
     """
     tested, events = np.array(data.tested), np.array(data.rarer)
     judged = events > 0
@@ -212,8 +213,8 @@ def _without_spread(auroc: float, data: Data) -> Limits:
 def visible_sizes(evidence: Evidence) -> list[float]:
     """Return the smallest differences from the recommended method that this comparison detects with 80 % power.
 
-    There is one for each method that does not demonstrably differ from the recommended one; none with a single seed. It
-    is infinite if such a difference is impossible.
+    The list has one difference for each method that does not demonstrably differ from the recommended one; it is empty
+    with a single seed. An impossible difference is given as infinite.
     """
     if evidence.one_seed:
         return []

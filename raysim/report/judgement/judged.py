@@ -1,4 +1,4 @@
-"""At how many hospitals the main metric (AUROC or MAE) is defined, and their rows of the rarer class.
+"""The number of hospitals with a defined main metric (AUROC or MAE), and hospitals' rows of the rarer class.
 
 The rarer class determines the precision of an AUROC: 2 non-events among 25 rows give as little precision as 2 events.
 """
@@ -39,8 +39,8 @@ def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
 def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
     """Return one table per seed, with one row for each hospital.
 
-    A row is from the first model whose main metric is defined there, or else from the first model. If the label has an
-    event, the column ``rarer`` is the number of rows of the rarer class.
+    A row is from the first model whose main metric is defined at the hospital or, if there is none, from the first
+    model. If the label has an event, the column ``rarer`` is the number of rows of the rarer class.
     """
     undefined = ~np.isfinite(hospitals[reporting(hospitals).headline].to_numpy(float))
     table = hospitals.assign(place=np.arange(len(hospitals)), undefined=undefined).sort_values(
@@ -114,7 +114,8 @@ def marks(hospitals: pd.DataFrame) -> dict[str, str]:
 
 
 def not_trained(hospitals: pd.DataFrame, names: Mapping[Key, str]) -> list[str]:
-    """Return sentences on hospitals whose own model was not trained, or trained on one class only, under any seed.
+    """Return sentences on hospitals whose own model was not trained, or trained on one class only, with at least one
+    seed.
 
     ``names`` are the display names of strategies and models.
     """

@@ -55,12 +55,13 @@ class Noise:
     model.
     """
     pooled: Mapping[str, float] = field(default_factory=dict)
-    """For each attribute of ``gaps``, the largest difference between groups over all rows, which mixes in differences
-    between hospitals.
-    """
+    """For each attribute of ``gaps``, the largest difference between groups over all rows; it includes differences
+    between hospitals."""
 
     def sentences(self) -> list[str]:
-        """Return sentences on how performance differs between hospitals, by their size and between patient groups."""
+        """Return sentences on how performance differs between hospitals, with hospital size, and between patient
+        groups.
+        """
         lines = [self.floor.sentence()]
         if np.isfinite(self.slope.low):
             lines.append(size_sentence(self.slope))
@@ -94,7 +95,8 @@ def draws_for(hospitals: int) -> int:
 
 
 def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], Noise]:
-    """Compare each model's differences between hospitals with chance, for the first seed; empty for several classes.
+    """Compare each model's differences between hospitals with chance, for the first seed; empty for more than two
+    classes.
 
     Measures of dispersion use only hospitals with at least ``minimum_events`` rows of each class (for a numeric label,
     with at least this many rows in all).
@@ -165,7 +167,7 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
     """Return ``noise.csv``: one row for each strategy, model and measure of dispersion; empty cells are undefined.
 
     - ``value``: the measure on the test rows.
-    - ``floor`` with ``floor_low`` and ``floor_high``: its value if all hospitals had equal true performance.
+    - ``floor`` with ``floor_low`` and ``floor_high``: the measure if all hospitals had equal true performance.
     - ``p``: the probability of a value at least as bad under equal true performance.
     - ``excess`` with its interval: what a true spread between hospitals adds to ``floor``.
     - ``true`` with its interval: the measure without the noise of finite test rows.

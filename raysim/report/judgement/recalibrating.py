@@ -1,7 +1,8 @@
-"""The effect of recalibration in words: whether it is worth its labelled rows, or what it changed.
+"""The effect of recalibration in words: whether recalibration is worth its labelled rows, or what it changed.
 
 For a model that was not recalibrated, the effect is estimated from halves of its validation rows
-(:mod:`raysim.statistics.clinical.recalibration_benefit`). For a recalibrated model, it is measured on test rows.
+(:mod:`raysim.statistics.clinical.recalibration_benefit`). For a recalibrated model, the effect is measured on test
+rows.
 """
 
 from __future__ import annotations

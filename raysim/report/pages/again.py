@@ -36,8 +36,8 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
     """Write the report of the run or comparison in ``folder`` again, or the page of one ``hospital``.
 
     With ``for_sharing`` the page has pseudonyms and no small counts (:mod:`raysim.report.pages.sharing`). Returns the
-    file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, and an output file that cannot be
-    written or would replace a result.
+    path of the file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, and an output file that
+    cannot be written or would replace a result.
     """
     path = folder / FILE
     if for_sharing and hospital is not None:
@@ -108,7 +108,7 @@ def _sheet(tree: Any) -> Sheet:
 def _page(tree: Any, hospital: str | None, folder: Path, *, linked: bool) -> tuple[Page, str]:
     """Return the page of one ``hospital`` (None: the whole page) from a ``report.json``, and its file name.
 
-    ``linked``: whether it links to the other pages in the same folder.
+    ``linked``: whether the page links to the other pages in the same folder.
     """
     if hospital is None:
         for card in tree["values"]["cards"]["hospitals"] if linked else ():

@@ -51,7 +51,8 @@ def audit_page(
 ) -> str:
     """Return the report of a privacy audit as HTML.
 
-    The arguments are the contents of ``audit.json``, ``membership.csv`` and ``inversion.csv``.
+    ``summary``, ``membership`` and ``inverted`` are the contents of ``audit.json``, ``membership.csv`` and
+    ``inversion.csv``.
     """
     pictures = [] if inverted is None else [row_and_reading(inverted)]
     pictures.append(leaks_by_size(membership, summary))

@@ -1,6 +1,6 @@
 """Format the data frames of :mod:`raysim.report.tables` as the tables of a page.
 
-It chooses decimals and signs, and marks the best value of each column.
+The functions choose decimals and signs, and mark the best value of each column.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def body_rows(table: pd.DataFrame, names: Sequence[str]) -> list[Row]:
 def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
     """Return the columns of the table of differences from the reference strategy: metric, heading and decimals.
 
-    With few hospitals there is no size bias.
+    With few hospitals, the size bias is left out.
     """
     kind = reporting(table)
     compared = (kind.headline, "worst_decile", "size_bias_abs")

@@ -108,7 +108,7 @@ def comparison_page(
 
 
 def _distinct(evidence: Evidence | None, titles: Mapping[Key, str]) -> dict[Key, str]:
-    """Return the display names of models, one from each group of equal models."""
+    """Return the display names of models; of several models with equal results, only one is included."""
     if evidence is None:
         return dict(titles)
     keys = {entry.key for entry in (*evidence.entries, *evidence.references)}

@@ -1,4 +1,4 @@
-"""Sentences of pages on hospitals: undefined figures, the worst hospitals, and the results of a run."""
+"""Sentences for pages, on hospitals with undefined metrics, the worst hospitals, and the results of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst 
 
 
 def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part: str = "test") -> str:
-    """Return a sentence on the hospitals whose main metric is undefined under some seed; may be empty.
+    """Return a sentence on the hospitals whose main metric is undefined with at least one seed; may be empty.
 
     ``part`` names the evaluated rows.
     """
@@ -54,9 +54,10 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
 
 
 def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str, Any]:
-    """Return a table of the worst tenth of hospitals under the last model, worst first; empty without ``hospitals``.
+    """Return a table of the worst tenth of hospitals under the last model, at most :data:`NAMED`, worst first.
 
-    With a single seed, metrics have intervals over patients if ``hospitals`` has these.
+    The table is empty without ``hospitals``. With a single seed, metrics have intervals over patients if ``hospitals``
+    has intervals.
     """
     if hospitals is None or hospitals.empty:
         return {}
@@ -138,7 +139,7 @@ def run_lead(
 
 
 def _of_mean(hospitals: pd.DataFrame | None, model: str, kind: TaskKind) -> Limits:
-    """Return the interval of a model's mean main metric over hospitals; NaN if there is none, or with several seeds."""
+    """Return the interval of a model's mean main metric over hospitals, for a single seed; NaN if there is none."""
     low, high = f"{kind.headline}_low", f"{kind.headline}_high"
     if hospitals is None or not {low, high} <= set(hospitals):
         return Limits(float("nan"), float("nan"))

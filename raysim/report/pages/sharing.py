@@ -2,7 +2,7 @@
 
 - The page contains only the values that this module names.
 - A hospital's counts of rows or events become ranges. If the total of all hospitals reveals more about a count below
-  five than its range does, counts of this kind are left out for all hospitals.
+  five than the count's range does, counts of this kind are left out for all hospitals.
 - A hospital's metrics remain if at least five of its patients had the event and at least five did not, in every seed.
 """
 
@@ -126,7 +126,7 @@ def band(low: float, high: float) -> tuple[int, int]:
 
 
 def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
-    """Whether the total of all hospitals reveals more about a count below :data:`LEAST` than its range does.
+    """Whether the total of all hospitals reveals more about a count below :data:`LEAST` than the count's range does.
 
     ``counts`` has each hospital's lowest and highest count over seeds.
     """
@@ -137,7 +137,7 @@ def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
 
 
 def small(hospital: Mapping[str, Any]) -> bool:
-    """Whether a hospital may have, under any seed, fewer than :data:`LEAST` patients with or without the event."""
+    """Whether a hospital may have, with some seed, fewer than :data:`LEAST` patients with or without the event."""
     counts: Mapping[str, Sequence[float]] = hospital["counts"]
     for heading, (low, high) in counts.items():
         if heading.startswith("Events"):
@@ -179,7 +179,7 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
 def _card(card: Mapping[str, Any], pseudonym_of: Mapping[str, str]) -> dict[str, Any]:
     """Return the decision card under pseudonyms, without lists of hospitals.
 
-    A hospital's name that is a number could not be recognised in lists.
+    Lists are removed because a hospital's name that is a number could not be recognised there.
     """
     lines = []
     for line in card["lines"]:
@@ -238,7 +238,7 @@ def _clean(value: Any, pseudonym_of: Mapping[str, str]) -> Any:
 
 
 def _sentence(text: str, pseudonym_of: Mapping[str, str]) -> str:
-    """Replace names by pseudonyms, and remove numbers of patients below :data:`LEAST`.
+    """Replace names by pseudonyms, and numbers of patients below :data:`LEAST` by a phrase.
 
     Parentheses that contain a name that is a number are removed.
     """

@@ -25,7 +25,9 @@ SCRIPTS = ("page.js", "figures.js")
 
 
 def sheet(name: str) -> Sheet:
-    """Return the layout of a kind of page, which ``report.json`` names. Raises ``KeyError`` for an unknown name."""
+    """Return the layout of the kind of page that ``report.json`` calls ``name``. Raises ``KeyError`` for an unknown
+    name.
+    """
     across = "across {{ '{:,}'.format(provenance.hospitals) }} hospitals"
     return {
         "comparison": Sheet(

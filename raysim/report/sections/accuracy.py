@@ -1,4 +1,4 @@
-"""The section on accuracy at hospitals, with AD and SDAD: mean and deviation of ``1 - accuracy`` (Clust-PSI-PFL)."""
+"""The section on accuracy at hospitals, with AD and SDAD: mean and deviation of ``1 - accuracy``."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def local_accuracy(hospitals: pd.DataFrame) -> pd.DataFrame:
 
 
 def values(material: Material) -> Values:
-    """Return the section's tables and figures, with one of each group of equal final models."""
+    """Return the section's tables and figures; of several models with equal results, only one is included."""
     table, names, part = material.table, list(material.distinct.values()), material.part
     made = {"columns": [heading for _, heading, *_ in columns(table)], "body": body_rows(table, names)}
     if not material.compared:

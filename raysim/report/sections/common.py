@@ -15,7 +15,7 @@ PICTURES = Section("pictures", "Pictures", "{{ parts.figures_shown(pictures) }}\
 def setting(title: str, *, facts: bool = True) -> Section:
     """Return the section on how to reproduce the numbers of a page.
 
-    With ``facts``, it lists the page's own facts instead of facts about the data.
+    With ``facts``, the section lists the page's own facts instead of facts about the data.
     """
     return Section("setting", title, "{{ parts.setting(provenance, links%s) }}" % (", facts" if facts else ""))
 

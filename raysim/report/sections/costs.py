@@ -1,4 +1,4 @@
-"""The section on costs of strategies: bytes as bars, and accuracy by the bytes exchanged."""
+"""The section on costs of strategies: bytes as bars, and the main metric by the bytes exchanged."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, sm
 def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> str:
     """Return a sentence on whether the gain of the model ``key`` over training alone is larger at small hospitals.
 
-    ``by_itself`` is the model of training alone. The sentence is empty without such a model, without two classes, or if
-    sizes are not public.
+    ``by_itself`` is the model of training alone. The sentence is empty without such a model, if the label does not have
+    two classes, or if sizes are not public.
     """
     alone = {result.seed: result for result in results if by_itself and result.label == by_itself[0]}
     ours = {result.seed: result for result in results if result.label == key[0] and result.seed in alone}
@@ -54,7 +54,7 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
 
 
 def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """Estimate the slope of hospitals' gains from one model over another on the logarithm of their ``sizes``.
+    """Estimate the slope of hospitals' gains from one model over another on the logarithm of the hospitals' ``sizes``.
 
     ``pairs`` has, for each seed, what hospitals sent about the two models.
     """
@@ -81,7 +81,7 @@ MOST = 8
 
 
 def values(material: Material) -> Values:
-    """Return the section's figures and tables, with one of each group of equal final models."""
+    """Return the section's figures and tables; of several models with equal results, only one is included."""
     table, noise, distinct = material.table, material.noise, material.distinct
     names = list(distinct.values())
     clusters = hospital_clusters.clusters(material.results, material.titles)
@@ -103,7 +103,7 @@ def values(material: Material) -> Values:
 def _few(material: Material) -> Names:
     """Return the models to plot: all, or only the most important if there are more than :data:`MOST`.
 
-    The most important are the recommended model, the reference strategy's model, and references.
+    The most important are the recommended model, the reference strategy's model, and models that are not federated.
     """
     references = {result.label for result in material.results if result.is_reference}
     chosen = (material.best, material.against)

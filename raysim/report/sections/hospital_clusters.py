@@ -38,7 +38,8 @@ hospitals (``[R, K]``), and the rows of a table of these means.
 def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
     """Plot heat maps of hospital clusters by strategy, for the first seed.
 
-    They show the attributes of each cluster's hospitals and, if hospitals sent signatures, their means.
+    They show the attributes of each cluster's hospitals and, if hospitals sent signatures, the means of signatures in
+    each cluster.
     """
     charts: list[svg.Chart] = []
     answers: NDArray[np.float64] | None = None
@@ -134,7 +135,7 @@ def _shares(
 
 
 def _reported_signatures(result: Result) -> bool:
-    """Whether hospitals sent their signatures in a run without noise."""
+    """Whether hospitals sent their signatures without noise."""
     if result.outcome.privacy is not None and Signature.name in result.outcome.privacy.covers:
         return False
     if result.outcome.ledger.entries:

@@ -1,1 +1,1 @@
-"""The lines of the decision card, a report's summary: one module for each."""
+"""The lines of the decision card (a report's summary), one module for each line."""

@@ -48,10 +48,11 @@ def federate(
 
     - ``pair``: the main metric of the method minus that of training alone, with its interval ``limits``, joint over all
       methods. ``name`` and ``alone`` are display names.
-    - ``small``: the comparison at the hospitals with fewer training rows than the median; None with too few of them.
+    - ``small``: the comparison at the hospitals with fewer training rows than the median; None with too few such
+      hospitals.
     - ``level``: the main metric (AUROC or MAE) of training alone.
     - ``two_classes``: the number of hospitals that trained on one class only, and the comparison at all other
-      hospitals; None if no hospital did.
+      hospitals; None if no hospital trained on one class.
     - ``hospitals``: the number of hospitals at which the method's main metric is defined.
     """
     verdict = _verdict(kind, pair, limits)

@@ -18,9 +18,9 @@ class Verdict:
     taken: str
     """The display name of the model that the card is about."""
     compared: bool
-    """Whether the card is about a comparison, not one run."""
+    """Whether methods were compared; if not, no method is recommended."""
     federate: Federate
-    """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (they are equivalent), ``not shown``
+    """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (equivalent), ``not shown``
     (undecided) or ``not tested`` (training alone was not run)."""
     one_seed: bool
     alone_taken: bool

@@ -15,10 +15,10 @@ from raysim.report.possible import NOTHING
 from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits, Paired
 
 FEWEST = 3
-"""The fewest hospitals with a defined main metric for a recommendation."""
+"""A method is recommended only if the main metric is defined at this many hospitals or more."""
 
 JUDGED_ROWS = 0.5
-"""The smallest share of evaluated rows at hospitals with a defined main metric for a recommendation."""
+"""A method is recommended only if at least this share of evaluated rows is at hospitals with a defined main metric."""
 
 FEW_ROWS = 10
 """Hospitals with fewer evaluated rows of the rarer class than this are counted in the text."""
@@ -41,9 +41,10 @@ class Data:
     """The predicted outcome, such as ``death in hospital``."""
     hospitals: int
     rows: int | None
-    """The number of rows of all parts together; None if it is not public."""
+    """The number of rows of all parts together; None if it is unknown or not public."""
     events: int | None
-    """The number of rows with the event; None if it is not public, or without two classes."""
+    """The number of rows with the event; None if it is unknown or not public, or if the label does not have two
+    classes."""
     part: str
     """The evaluated part of the rows, such as ``test``."""
     judged: int
@@ -51,9 +52,10 @@ class Data:
     judged_share: float
     """The share of the evaluated rows that belong to hospitals with a defined main metric."""
     rarer: tuple[float, ...]
-    """Each hospital's number of evaluated rows of the rarer class, the mean over seeds; empty without two classes."""
+    """Each hospital's number of evaluated rows of the rarer class, the mean over seeds; empty if the label does not
+    have two classes."""
     tested: tuple[float, ...] = ()
-    """Each hospital's number of evaluated rows, the mean over seeds; empty without two classes."""
+    """Each hospital's number of evaluated rows, the mean over seeds; empty if the label does not have two classes."""
     outside: tuple[str, ...] = ()
     """The evaluated hospitals without training or validation rows; empty if no hospital has such rows, or if counts are
     not public.
@@ -118,8 +120,8 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
     """Write the decision card's line on what the data cannot show.
 
-    ``pair`` is the recommended method's difference from another. ``visible`` has, for each method that does not
-    demonstrably differ, the smallest difference detected with 80 % power (infinity: none).
+    ``pair`` is the recommended method's difference from another method. ``visible`` has, for each method that does not
+    demonstrably differ, the smallest difference detected with 80 % power (infinity: no difference can be detected).
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:
