@@ -120,6 +120,10 @@ def _converted(whole: Floats, delta: float) -> float:
     return float(max(bounds.min(), 0.0))
 
 
+NOISELESS = -14.0
+"""The logarithm of the smallest noise multiplier that is tried."""
+
+
 @lru_cache(maxsize=4096)
 def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
     """Return a noise multiplier for which the bound :func:`epsilon` is at most ``target``.
@@ -137,4 +141,8 @@ def calibrated(target: float, rate: float, steps: int, delta: float, others: flo
         low, high = high, high + 1.0
         if high > 20:
             raise ValueError(f"the bound cannot be brought to {target:g}")
+    while above(low) <= 0:
+        low -= 4.0
+        if low < NOISELESS:
+            return math.exp(low + 4.0)
     return math.exp(float(brentq(above, low, high, xtol=TOLERANCE)) + TOLERANCE)

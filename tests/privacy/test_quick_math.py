@@ -98,12 +98,17 @@ def test_of_several_places_those_count_that_tell_most_at_the_order(places):
 
 
 @pytest.mark.parametrize(
-    ("target", "rate", "steps", "beside"), [(2.0, 0.2, 30, 0.0), (0.3, 1.0, 5, 0.0), (1.0, 0.1, 9, 0.01)]
+    ("target", "rate", "steps", "beside"),
+    [(2.0, 0.2, 30, 0.0), (0.3, 1.0, 5, 0.0), (1.0, 0.1, 9, 0.01), (4000.0, 1.0, 1, 0.0), (1e8, 0.1, 40, 0.0)],
 )
 def test_the_multiplier_keeps_the_target_and_two_tolerances_less_do_not(target, rate, steps, beside):
     multiplier = quick.calibrated(target, rate, steps, DELTA, beside)
     assert quick.epsilon(multiplier, rate, steps, DELTA, beside) <= target
     assert quick.epsilon(multiplier * math.exp(-2.1e-4), rate, steps, DELTA, beside) > target
+
+
+def test_an_epsilon_that_hardly_any_noise_keeps_gets_the_least_noise():
+    assert quick.calibrated(1e300, 1.0, 1, DELTA) == pytest.approx(math.exp(-12))
 
 
 def test_what_no_noise_keeps_is_refused():

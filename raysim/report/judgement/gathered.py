@@ -190,7 +190,7 @@ def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> t
         these = possible.level(replace(level, seed_variance=0.0).fixed(), kind.larger)
         if these.low > CHANCE:
             return these, False
-    return like_these, True
+    return like_these, level.hospitals > 1
 
 
 def _without_spread(auroc: float, data: Data) -> Limits:
