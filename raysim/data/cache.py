@@ -175,8 +175,6 @@ def remove(kind: str, key: str | None = None) -> None:
         shutil.rmtree(cache_folder() / kind, ignore_errors=True)
         return
     shutil.rmtree(entry(kind, key), ignore_errors=True)
-    with contextlib.suppress(OSError):  # other entries are there
-        (cache_folder() / kind).rmdir()
 
 
 def _move_in(made: Path, target: Path) -> None:

@@ -205,7 +205,10 @@ def check_plain(folder: Path) -> None:
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(parent) / name
-            mode = path.lstat().st_mode
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:  # a temporary file that another process has removed since
+                continue
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 what = "a link" if stat.S_ISLNK(mode) else "a pipe, a socket or a device"
                 raise ConfigError(f"{path}: is {what}, and raysim works in folders of plain files; remove it")

@@ -23,7 +23,7 @@ from raysim.report.pages.again import rewritten
 from raysim.serving.exported import Exported
 from raysim.serving.predictor import Predictor
 from raysim.storage import resume
-from raysim.storage.manifest import Manifest
+from raysim.storage.manifest import Manifest, check_plain
 from raysim.storage.results import choose_folder
 from raysim.storage.tables import check_place
 from tests.experiment.curves.test_curve import SETTINGS as CURVE
@@ -177,3 +177,9 @@ def test_what_only_reads_a_folder_follows_no_link(here: Path):  # noqa: F811
         with pytest.raises(ConfigError, match=r"^theirs/linked: is a link, and raysim works in folders of plain files"):
             read(Path("theirs"))
     assert listing(here / "ours") == {}
+
+
+def test_a_file_that_another_process_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "there").touch()
+    monkeypatch.setattr(os, "walk", lambda folder: [(str(folder), [], ["gone", "there"])])
+    check_plain(tmp_path)

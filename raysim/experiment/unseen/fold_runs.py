@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +27,9 @@ from raysim.storage import resume
 from raysim.storage.manifest import Manifest
 
 SHELF, LOCK = "folds-", ".lock"
+
+STARTING = 60.0
+"""The age in seconds below which a free lock may belong to a comparison that has created it and is about to hold it."""
 """The prefix of a comparison's folder in the cache, and the suffix of its lock file."""
 
 COLUMNS = ("prepared", "raw")
@@ -151,9 +155,11 @@ def _own_shelf(shelf: str) -> Iterator[None]:
     the cache folders of killed comparisons, whose locks are free.
     """
     for lock in cache_folder().glob(f"{SHELF}*{LOCK}"):
-        with contextlib.suppress(ConfigError, ResourceError, OSError), resume.held(lock):
-            cache.remove(lock.name.removesuffix(LOCK))
-            lock.rmdir()
+        with contextlib.suppress(ConfigError, ResourceError, OSError):
+            if time.time() - lock.stat().st_mtime > STARTING:
+                with resume.held(lock):
+                    cache.remove(lock.name.removesuffix(LOCK))
+                    lock.rmdir()
     try:
         with resume.held(cache_folder() / f"{shelf}{LOCK}"):
             yield

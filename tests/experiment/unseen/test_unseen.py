@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -150,13 +152,16 @@ def test_a_comparison_that_was_killed_goes_on_without_its_finished_folds(
         raysim.compare(asked, out=tmp_path / "out", in_process=True)
     # What a killed comparison of another folder has left is removed, and what a living one uses is not.
     cache = tmp_path / "cache"
-    for name in ("folds-dead/rows", "folds-dead.lock", "folds-alive/rows", "folds-alive.lock"):
+    for name in ("folds-dead/rows", "folds-dead.lock", "folds-alive/rows", "folds-alive.lock", "folds-starting.lock"):
         (cache / name).mkdir(parents=True)
+    for name in ("folds-dead.lock", "folds-alive.lock"):
+        os.utime(cache / name, (time.time() - 61,) * 2)
     prepared = []
     monkeypatch.setattr(Run, "prepare", lambda run: prepared.append(run.held) or prepare(run))
     with resume.held(cache / "folds-alive.lock"):
         raysim.resume(tmp_path / "out", in_process=True)
-        assert sorted(path.name for path in cache.glob("folds-*")) == ["folds-alive", "folds-alive.lock"]
+        left = sorted(path.name for path in cache.glob("folds-*"))
+        assert left == ["folds-alive", "folds-alive.lock", "folds-starting.lock"]
     assert [held for held in prepared if held] == [("h1",)]
     for name in ("unseen.csv", "unseen_summary.csv", "unseen_difference.csv"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
