@@ -72,10 +72,10 @@ Write = Callable[[Path], None]
 def export(predictor: Predictor, folder: Path, form: Format | None, hospital: str | None, model: str | None) -> str:
     """Write the model of ``hospital`` into the new ``folder``; return the name of its parameters, such as ``global``.
 
-    If ``hospital`` is None, the model that all hospitals share is written. If ``form`` is None, it is the model's first
-    available format. ``model`` is the name of one of the run's models; None means the headline model. Raises
-    ``ConfigError`` if there is no such model or format, if the architecture cannot be exported, and for a folder that
-    exists or cannot be made.
+    If ``hospital`` is None, the model for hospitals that did not take part in the run is written. If ``form`` is None,
+    it is the model's first available format. ``model`` is the name of one of the run's models; None means the headline
+    model. Raises ``ConfigError`` if there is no such model or format, if the architecture cannot be exported, and for a
+    folder that exists or cannot be made.
     """
     if folder.exists():
         raise ConfigError(f"--out: {folder} exists; name a new folder")
@@ -118,7 +118,7 @@ def formats(model: Model) -> tuple[Format, ...]:
 
 
 def check_format(form: Format | None) -> None:
-    """Raise ``ConfigError`` if a package that the export format needs is missing."""
+    """Raise ``ConfigError`` if the format is ``onnx`` and the package ``onnx`` is missing."""
     if form == "onnx" and find_spec("onnx") is None:
         raise ConfigError("--format: onnx needs the package onnx; pip install 'raysim[onnx]'")
 

@@ -58,13 +58,13 @@ class Predictor:
     ) -> pd.DataFrame:
         """Return one row for each row of the table that is not blank, in the same order, with these columns:
 
-        - ``hospital``: the row's hospital; empty if the table has none and all hospitals share one model;
+        - ``hospital``: the row's hospital; empty if no hospital is given and all hospitals share one model;
         - the columns of predictions that :func:`raysim.metrics.predictions.predictions` names;
         - ``scored_by``: the name of the parameters that scored the row, such as ``global`` or ``personal/north``.
 
         ``hospital`` replaces the table's column of hospitals. ``model`` is the name of one of the run's models; None
         means the headline model. Rows of a hospital that did not take part in the run are scored by the model that all
-        hospitals share, and a warning names the hospital. The result has the index of a data frame.
+        hospitals share, and a warning names the hospital. If ``table`` is a data frame, the result has its index.
 
         Raises ``DataError`` for a table that does not fit, and for an unknown hospital if hospitals do not share a
         model. Raises ``ConfigError`` for a ``model`` that was not used for any hospital.

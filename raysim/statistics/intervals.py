@@ -1,8 +1,11 @@
 """95 % intervals of single figures: the AUROC of a hospital, a share, observed over expected events.
 
-Arguments of a function are arrays of one shape, with one interval for each element. Undefined limits are NaN. Sources:
-Hanley and McNeil 1982; Wilson 1927; Clopper and Pearson 1934. Coverage, and where each interval is printed:
-``docs/statistics.md``.
+Arguments of a function are arrays of one shape, with one interval for each element. Undefined limits are NaN. Coverage,
+and where each interval is printed: ``docs/statistics.md``.
+
+Sources: J. A. Hanley, B. J. McNeil, *The Meaning and Use of the Area under a Receiver Operating Characteristic (ROC)
+Curve*, 1982; E. B. Wilson, *Probable Inference, the Law of Succession, and Statistical Inference*, 1927; C. J. Clopper,
+E. S. Pearson, *The Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial*, 1934.
 """
 
 from __future__ import annotations
@@ -99,7 +102,7 @@ def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non
     """Return the 95 % interval that reports print for each AUROC.
 
     - With fewer than :data:`FEW_ROWS` rows of the rarer class, it is :func:`few_rows_interval`.
-    - Otherwise it is :func:`logit_interval`, under the condition at :data:`ENOUGH`.
+    - Otherwise it is :func:`logit_interval`, under the condition at :data:`ENOUGH` and if the variance is above 0.
     - Otherwise it is :func:`score_interval`.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))

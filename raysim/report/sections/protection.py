@@ -29,7 +29,7 @@ EXPLAINED = {
 
 
 def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
-    """Return one row for each kind of data protection: its name, and whether and how it was used in ``results``."""
+    """Return one row for each kind of data protection: its name, and whether and how runs of ``config`` use it."""
     privacy, secure, rule = config.privacy, config.secure, config.aggregation
     none = "none: whoever runs the server receives what each hospital sends"
     # Some regressions use secure aggregation by default.

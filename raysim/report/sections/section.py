@@ -64,7 +64,7 @@ class Material:
     titles: Names
     """The display name of each model, by strategy and model."""
     distinct: Names
-    """The display names of one model from each group of equal final models."""
+    """The display names of models; of several models with equal results, only one is included."""
     looks: Looks
     results: Sequence[Result]
     """The runs; empty if the page has nothing on single hospitals."""
@@ -83,7 +83,7 @@ class Material:
     evidence: Evidence | None = None
     """What the comparison demonstrates, with display names instead of labels; None for a run."""
     baseline: str = ""
-    """The label of the reference strategy."""
+    """The label of the reference strategy, also in :attr:`against`; empty for a run."""
     against: Key | None = None
     """The reference strategy's model with which others are compared; or None."""
     reasons: Sequence[str] = ()
@@ -99,7 +99,7 @@ class Material:
 
     @property
     def alone(self) -> Key | None:
-        """The model of training alone, with the best mean if there are several; None without one."""
+        """The model of training alone (the best mean, if there are several); None if there is no such model."""
         evidence = self.evidence
         return None if evidence is None or evidence.alone is None else evidence.references[evidence.alone].key
 

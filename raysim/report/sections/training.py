@@ -27,9 +27,9 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
     """Return the labels of strategies that have not converged, each with the recent fall of its training loss.
 
-    A run has converged if its loss falls by less than :data:`~raysim.statistics.convergence.SMALL_FALL` of its initial
-    value, or if early stopping ended it. The fall is a share of the initial loss, the largest over seeds; NaN if the
-    loss was measured in too few rounds. Strategies with a diverged seed are left out.
+    A run counts as converged if its :attr:`~raysim.statistics.convergence.Convergence.trained` is true, or if early
+    stopping ended it. The fall is a share of the initial loss, the largest over seeds; NaN if the loss was measured in
+    too few rounds. Strategies with a diverged seed are left out.
     """
     ended = {(result.label, result.seed) for result in results if _stopped(result.outcome.stopped)}
     found = []
@@ -143,7 +143,7 @@ def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergenc
 
 
 def _diverged(results: Sequence[Result]) -> str:
-    """Describe the runs whose training diverged, with advice."""
+    """Describe the first diverged run of each strategy, with advice."""
     texts = []
     for by_steps, mends in ((True, "lower training.learning_rate"), (False, SOLVED)):
         parts = []

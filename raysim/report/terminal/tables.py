@@ -101,8 +101,8 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
 def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) -> dict[str, str]:
     """Return the metrics to print in a table of models, with their headings.
 
-    ``headlines`` are the models' main metrics; if all are undefined, other metrics are printed. With ``few`` hospitals,
-    the worst hospital replaces the worst decile, and there is no slope on hospital size.
+    ``headlines`` are the models' main metrics; if these are AUROCs and all undefined, other metrics are printed. With
+    ``few`` hospitals, the worst hospital replaces the worst decile, and there is no slope on hospital size.
     """
     if kind is REGRESSION:
         columns = ERRORS

@@ -41,9 +41,9 @@ class Dispersion:
 
     def figures(self, values: Floats) -> dict[str, Floats]:
         """Compute figures of dispersion over the hospitals, which are the last axis of ``values [..., M]``. The result
-        maps the name of each figure to an array ``[...]``.
+        maps the name of each figure to an array ``[...]``. It is empty for fewer than two hospitals.
 
-        - ``std`` (population) and ``gini``: for at least two hospitals;
+        - ``std`` (population) and ``gini``;
         - ``lowest``: the lowest value among the ``listed`` hospitals, if there are any;
         - ``worst_decile`` and ``p10``: for at least :data:`TENTH` hospitals;
         - ``size_bias`` (unweighted least-squares slope on ``log_size``): for at least :data:`TENTH` hospitals whose

@@ -51,7 +51,7 @@ def compared_with_floor(
     """Compare a figure of dispersion with its noise floor.
 
     ``value`` is the figure on the test rows. ``taus`` are ``T`` true spreads between hospitals, the first of them 0.
-    ``observed [T, B]`` are ``B`` simulated values of the figure at each of them. ``true`` is the estimate of the figure
+    ``observed [T, B]`` are ``B`` simulated values of the figure at each spread. ``true`` is the estimate of the figure
     without noise, and ``tau`` the estimate of the spread.
     """
     equal = observed[0]

@@ -52,8 +52,8 @@ def operating_points(
     """Return the threshold that reaches ``specificity`` over the rows of all hospitals, and the one that reaches
     ``sensitivity``.
 
-    They are chosen on ``validation`` rows, or else on the rows of ``counts``; figures on these rows are then
-    optimistic.
+    Both are chosen on the ``validation`` rows. If ``validation`` is None, they are chosen on the rows of ``counts``; on
+    these rows, figures are then optimistic.
     """
     chosen = (counts if validation is None else validation).together()
     groups = _by_bin(chosen)

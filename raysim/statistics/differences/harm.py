@@ -76,8 +76,8 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
 
 
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
-    """Return the probability of a value below ``statistic``, which is a difference divided by its standard error. It is
-    1 for NaN.
+    """Return the probability of a value below ``statistic``, which is a difference divided by its standard error. The
+    result is 1 for NaN.
 
     The distribution is normal or, for finite ``draws``, Student's t with ``draws`` degrees of freedom.
     """
