@@ -96,8 +96,7 @@ def differences(
 
     Columns are ``strategy, model, figure, mean, std, pairs, low, high``; ``figure`` names the metric. ``pairs``
     is the number of seeds in which both models have the metric; ``mean`` and ``std`` are over these seeds. Without
-    ``hospitals``, ``low`` and ``high`` are NaN.
-    With ``hospitals``:
+    ``hospitals``, ``low`` and ``high`` are NaN. With ``hospitals``:
 
     - The ``mean`` of the main metric is over all hospitals and seeds where it is defined under both models. Its 95 %
       interval allows for other hospitals of the same kind (:class:`raysim.statistics.differences.paired.Paired`).
@@ -215,9 +214,10 @@ def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
 
 
 def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
-    """Map each recalibrated model in ``keys`` (strategy and model) to its original model, which must come just before.
+    """Map each recalibrated model in ``keys`` (strategy and model) to its original model.
 
-    Both models rank the patients of a hospital alike, and have the same AUROC there.
+    The original must come just before the recalibrated model. Both models rank the patients of a hospital alike, and
+    have the same AUROC there.
     """
     of = {}
     for before, key in pairwise(keys):

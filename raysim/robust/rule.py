@@ -1,6 +1,6 @@
 """The arguments and the result of a robust rule, and distances between updates.
 
-Shapes: ``m`` updates of ``P`` scalars each, of which ``f`` are assumed to be wrong.
+Shapes: ``m`` updates of ``P`` scalars each; ``f`` of the updates are assumed to be wrong.
 """
 
 from __future__ import annotations

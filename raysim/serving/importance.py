@@ -36,12 +36,12 @@ SHARES = (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.95)
 """The quantiles of a numeric column at which partial dependence is evaluated."""
 
 CATEGORIES = 8
-"""Largest number of categories, the most frequent ones, at which partial dependence is evaluated."""
+"""Partial dependence is evaluated at this many categories at most: the most frequent ones."""
 
 VALUES = max(len(SHARES), CATEGORIES)
 
 STRONGEST = 6
-"""Number of columns, the most important ones, for which partial dependence is evaluated."""
+"""Partial dependence is evaluated for this many columns: the most important ones."""
 
 
 @dataclass(frozen=True, eq=False)

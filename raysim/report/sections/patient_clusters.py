@@ -1,6 +1,6 @@
 """Clusters of patients in a comparison: the table of FedGMC's protocol, and the sizes of clusters by hospital.
 
-The protocol (FedGMC, Table 4) reports for each strategy:
+The protocol (Ye et al.: *FedGMC*, Table 4) reports for each strategy:
 
 - the mean of each metric, with a 95 % interval over folds or seeds;
 - at how many hospitals the metric is strictly better than under the reference strategy;
@@ -102,7 +102,7 @@ def printed(folder: Path, reference: str) -> Table | None:
 
 
 def plot(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
-    """Plot the share of each hospital's training rows in each patient cluster, for each strategy's first seed.
+    """Plot the share of each hospital's training rows in each patient cluster, in each strategy's first seed.
 
     ``composition`` has the rows of ``patient_clusters.csv`` of all runs: ``strategy, seed, hospital, cluster,
     n_train``. ``titles`` are display names by strategy.

@@ -33,7 +33,7 @@ def attributes(per_seed: pd.DataFrame) -> list[str]:
 def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
     """Return how much the main metric (AUROC or MAE) differs between groups of patients.
 
-    There is one row for each strategy, model and attribute. Patients of unknown group are left out.
+    There is one row for each strategy, model and attribute. Patients whose group is unknown are left out.
 
     - ``gap``: the largest difference between groups over the rows of all hospitals, averaged over seeds.
     - ``within``: the largest difference between groups within a hospital, averaged over hospitals and seeds.
@@ -84,7 +84,10 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
 
 
 def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
-    """Return a sentence on patients whose group is unknown, with the metric of the last row's model; may be empty."""
+    """Return a sentence on patients whose group is unknown, with their metric under the last model.
+
+    The sentence is empty if there are no such patients.
+    """
     last = per_seed[per_seed["strategy"] == per_seed["strategy"].iloc[-1]]
     last = last[last["model"] == last["model"].iloc[-1]]
     kind, parts = reporting(per_seed), []

@@ -16,7 +16,7 @@ from raysim.report.sections.section import Material, Section, Values, included
 Rows = list[list[str]]
 
 ROWS = "rows"
-"""The kind of message that contains patients' rows; all other kinds contain values computed from rows."""
+"""The only kind of message that contains patients' rows."""
 
 EXPLAINED = {
     "counts of values": "rows whose values begin alike, from which bins follow",

@@ -83,7 +83,7 @@ class Material:
     evidence: Evidence | None = None
     """What the comparison demonstrates, with display names instead of labels; None for a run."""
     baseline: str = ""
-    """The label of the reference strategy, also in :attr:`against`; empty for a run."""
+    """The label of the reference strategy; empty for a run."""
     against: Key | None = None
     """The reference strategy's model with which others are compared; or None."""
     reasons: Sequence[str] = ()
@@ -99,7 +99,7 @@ class Material:
 
     @property
     def alone(self) -> Key | None:
-        """The model of training alone (the best mean, if there are several); None if there is no such model."""
+        """The model of training alone; if there are several, the one with the best mean. None if there is none."""
         evidence = self.evidence
         return None if evidence is None or evidence.alone is None else evidence.references[evidence.alone].key
 

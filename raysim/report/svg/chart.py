@@ -204,7 +204,7 @@ class Chart(Frame):
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Move ``positions`` within ``low..high``, as little as possible, so that neighbours are ``gap`` or more apart.
 
-    Too many positions are spaced evenly.
+    If there are too many positions for ``gap``, they are spaced evenly.
     """
     gap = min(gap, (high - low) / max(len(positions) - 1, 1))
     order = sorted(range(len(positions)), key=lambda i: positions[i])

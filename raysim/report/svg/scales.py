@@ -120,7 +120,8 @@ def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) 
 def spaced(title: str, values: ArrayLike, **options: object) -> Axis:
     """Build an axis for the tried values of a setting.
 
-    The axis is logarithmic if the range is wide and the values' ratios vary less than their steps; else linear.
+    The axis is logarithmic if the range is wide and the ratios of neighbouring values vary less than their differences;
+    else it is linear.
     """
     x = np.unique(np.asarray(values, dtype=np.float64))
     x = x[np.abs(x) <= LARGEST]

@@ -56,7 +56,7 @@ class Block:
     noun: str = "row"
     """The word for a row, such as ``model``."""
     references: int = 0
-    """The number of reference strategies, the last rows of the table; other rows are left out first."""
+    """The number of reference strategies, which are the last rows of the table. Other rows are left out first."""
 
 
 def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:

@@ -25,10 +25,10 @@ RANKING = {
     "std": "std",
     "size_bias": "size bias",
 }
-"""The metrics with their headings, for a label of two classes if AUROC is defined at some hospital."""
+"""The metrics with their headings, for a label with classes, if AUROC is defined at some hospital."""
 
 CLASSIFYING = {"accuracy": "accuracy", "ad": "AD", "sdad": "SDAD", "log_loss": "log loss"}
-"""The metrics with their headings if AUROC is undefined at every hospital."""
+"""The metrics with their headings, for a label with classes, if AUROC is undefined at every hospital."""
 
 ERRORS = {
     "mae": "mean MAE",

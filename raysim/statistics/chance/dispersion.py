@@ -80,7 +80,7 @@ class Dispersion:
 
 
 LEVELS = frozenset({"lowest", "worst_decile", "p10"})
-"""Names of summaries on the scale of AUROC, which are worse when lower."""
+"""Names of the figures of dispersion on the scale of AUROC; lower values are worse."""
 
 ERROR_LEVELS = frozenset({"highest", "worst_decile", "p90"})
-"""Names of summaries on the scale of an error, which are worse when higher."""
+"""Names of the figures of dispersion on the scale of an error; higher values are worse."""

@@ -20,8 +20,8 @@ class FigureAndFloor:
 
     - ``value``: the figure on the test rows.
     - ``floor``: its mean under equal service. ``low`` to ``high``: its 95 % range under equal service.
-    - ``p``: the share of simulations under equal service in which the figure is at least as bad; for ``size_bias``, the
-      share in which it is at least as far from the floor, on either side.
+    - ``p``: the share of simulations under equal service in which the figure is at least as bad as ``value``; for
+      ``size_bias``, the share in which it is at least as far from the floor, on either side.
     - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread (standard
       deviation) between hospitals.
     - ``excess``: the part of the figure that is due to the true spread.

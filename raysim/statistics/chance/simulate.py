@@ -1,4 +1,4 @@
-"""Simulate federations with given numbers of rows: hospitals' figures under chance alone, or chance and a true spread.
+"""Simulate federations with given numbers of rows: hospitals' figures under chance alone, or with a true spread.
 
 For AUROC, scores are normal, with one ROC shape for all hospitals. All true spreads use the same normal numbers, so
 that results differ only because of the spread.

@@ -45,7 +45,7 @@ ROUNDING = 1e-12
 """Relative decrease of the log posterior density that rounding alone can cause."""
 
 HALVINGS = 20
-"""How often a step that lowers the log posterior density is halved at most."""
+"""A step that lowers the log posterior density is halved at most this often."""
 
 NO_ROWS = "no validation rows"
 ONE_CLASS = "one class only"

@@ -1,9 +1,9 @@
 """The difference of two strategies at the same hospitals, with two intervals.
 
 The default interval (``population``) is for a population of similar hospitals; the other (``fixed``) is for exactly
-these hospitals. The variance between hospitals already includes that between patients, so the larger of the two counts,
-not their sum. The variances due to hospitals and to seeds are each multiplied by the square of the t quantile of their
-own degrees of freedom.
+these hospitals. The variance between hospitals already includes that between patients. Therefore the larger of the two
+variances is used, not their sum. The variances due to hospitals and to seeds are each multiplied by the square of the t
+quantile of their own degrees of freedom.
 
 Sources: the cluster-robust variance HC2 with its degrees of freedom, R. M. Bell and D. F. McCaffrey, *Bias Reduction in
 Standard Errors for Linear Regression with Multi-Stage Samples*, 2002; the interval from variances of unequal certainty,

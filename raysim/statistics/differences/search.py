@@ -1,4 +1,4 @@
-"""Correct the interval and the estimate of the best of many tried models for the search.
+"""Correct for a search: the interval and the estimate of the best of many tried models.
 
 The best of ``N`` candidates looks better than it is, because it was chosen. The interval of its difference from a
 reference is therefore adjusted by Holm's procedure for all candidates tried, not only for those reported. The estimate

@@ -3,9 +3,9 @@
 The variance of a difference needs the covariance of two AUROCs. A hospital samples ``B`` normal numbers for each of its
 patients, once for all models and training seeds, and does not send them. For every model it sends ``B`` sums over test
 rows: each term is the row's influence on the AUROC times one of its patient's numbers. The mean product of two models'
-sums estimates DeLong's covariance of their AUROCs, a random projection (W. B. Johnson, J. Lindenstrauss: *Extensions of
-Lipschitz Mappings into a Hilbert Space*, 1984). The distribution of the sums depends only on these covariances, so the
-sums reveal nothing else about the rows.
+sums estimates DeLong's covariance of their AUROCs. This is a random projection (W. B. Johnson, J. Lindenstrauss:
+*Extensions of Lipschitz Mappings into a Hilbert Space*, 1984). The distribution of the sums depends only on these
+covariances, so the sums reveal nothing else about the rows.
 
 As a patient's numbers are the same in all seeds, sums averaged over seeds estimate the covariance of averaged AUROCs.
 """
@@ -22,8 +22,8 @@ from raysim.core.streams import normals
 from raysim.statistics.discrimination.auroc import Placements
 
 SUMS = 100
-"""Number of randomly weighted sums that a hospital sends for each model. The variance of one hospital then has a
-relative error of 14 %."""
+"""Number of randomly weighted sums that a hospital sends for each model. The variance that is estimated at one
+hospital then has a relative standard error of 14 %."""
 
 ROWS = 1024
 """Number of rows whose random numbers are generated at a time."""
