@@ -97,8 +97,8 @@ class Predictor:
     def owner(self, hospital: str | None, model: str | None = None) -> str:
         """Return the name of the parameters for a hospital's rows, such as ``global`` or ``personal/north``.
 
-        If ``hospital`` is None, it is one that did not take part in the run. Raises ``ConfigError`` if there are no
-        such parameters, or if groups of patients have models of their own.
+        ``hospital`` None stands for a hospital that did not take part in the run. Raises ``ConfigError`` if there are
+        no such parameters, or if groups of patients have models of their own.
         """
         served = self._served_by(model)
         theirs = self.served.owners[served]

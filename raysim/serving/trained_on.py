@@ -1,6 +1,6 @@
 """Digests of the data that trained an exported model.
 
-``raysim validate`` compares them with the digests of the data on which it judges the model.
+``raysim validate`` compares them with the digests of the data that it reads.
 """
 
 from __future__ import annotations

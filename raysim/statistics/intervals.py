@@ -33,7 +33,8 @@ of 0 and 1, is at least this.
 """
 
 FEW_ROWS = 10
-"""Number of rows below which reports print other intervals, because the usual ones cover too little."""
+"""With fewer rows (for an AUROC: of the rarer class), reports print Clopper and Pearson's intervals, because the usual
+intervals cover too little."""
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
 """The variance of an AUROC A is ``A (1 - A) (OF_RARER / r + OF_COMMONER / c)`` with ``r`` rows of the rarer class and

@@ -105,12 +105,12 @@ class Material:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether the page shows each hospital."""
+        """Whether the hospitals are few enough to be listed one by one; True without runs."""
         return not self.results or len(self.results[0].federation.hospitals) <= MOST_HOSPITALS
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The number of each hospital on the page, by name; empty if the page does not show each hospital."""
+        """The number of each hospital on the page, by name; empty if hospitals are not listed one by one."""
         if not self.results or self.hospitals is None or not self.one_by_one:
             return {}
         return {name: number for number, name in enumerate(self.results[0].federation.hospitals)}

@@ -18,7 +18,7 @@ from raysim.statistics.clinical.thresholds import threshold_at_sensitivity, thre
 NAN = float("nan")
 
 ROUNDING = 1e-12
-"""A sensitivity or specificity reaches the required value if it is lower by at most this, because of rounding."""
+"""Because of rounding, a sensitivity or specificity may be lower than required by this much."""
 
 BOOTSTRAP = 300
 """Number of bootstrap samples for the interval of a sensitivity or specificity whose threshold was chosen on the

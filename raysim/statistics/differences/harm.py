@@ -26,8 +26,8 @@ ENOUGH = 10
 
 
 class Harm(NamedTuple):
-    """The hospitals at which one model has a demonstrably lower AUROC than another (``losses``), and those at which it
-    has a demonstrably higher one (``gains``).
+    """At how many and at which hospitals one model has a demonstrably lower (``losses``) or higher (``gains``) AUROC
+    than another.
 
     ``too_few``: the number of hospitals with a defined difference, but with too few rows of the rarer class for a test.
     """
@@ -51,7 +51,7 @@ class OneSided(NamedTuple):
 
 
 def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
-    """Test at which hospitals a model has a lower AUROC than another, and at which a higher one.
+    """Test at which hospitals a model has a lower or a higher AUROC than another.
 
     ``models [S]`` are the hospitals' messages for the model in ``S`` training seeds, and ``against [S]`` those for the
     other model, with the same seeds and hospitals. A hospital's p-value is the largest over seeds.

@@ -52,8 +52,8 @@ class OneSeed(NamedTuple):
 
 
 def one_seed(model: Sent, against: Sent) -> OneSeed:
-    """Compute the AUROC of ``model`` minus that of ``against`` at each hospital, with two estimates of its variance,
-    for one training seed. ``common`` is NaN if no hospital has two rows of each class.
+    """Compute the AUROC of ``model`` minus that of ``against`` at each hospital, and two estimates of this difference's
+    variance, for one training seed. ``common`` is NaN if no hospital has two rows of each class.
     """
     difference = u_statistics(model.pairs).auroc - u_statistics(against.pairs).auroc
     judged = np.isfinite(difference)
