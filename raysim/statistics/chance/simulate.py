@@ -26,7 +26,7 @@ MOST_SPREADS = 13
 
 GAP = 64.0
 """The distance by which the scores of neighbouring hospitals are moved apart in one sorted array. Normal scores lie
-within half of it.
+within half of this distance around 0.
 """
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)

@@ -82,8 +82,8 @@ def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """Return the standard deviation of events' normal scores, divided by that of non-events, that gives the variance
-    components of ``auroc`` the ratio ``event / non_event``.
+    """Return the ratio of the standard deviations of events' and non-events' normal scores at which the variance
+    components of ``auroc`` have the ratio ``event / non_event``.
     """
     if not event + non_event > 0:
         return 1.0

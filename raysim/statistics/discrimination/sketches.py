@@ -79,8 +79,8 @@ def _pieces(
 
 
 def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: ArrayLike) -> Floats:
-    """Return for each hospital a variance that is due to its patients, ``[H]``: the variance of the sum, over ``S``
-    seeds, of the number of test rows times the difference in AUROC of two models.
+    """Return the variance due to each hospital's patients of a sum over ``S`` seeds, ``[H]``. A term of the sum is
+    the number of test rows times the difference in AUROC of two models.
 
     ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]``. ``rows
     [S, H]`` are the numbers of test rows.
