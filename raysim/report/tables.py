@@ -3,7 +3,7 @@
 - ``per_seed`` has the columns ``strategy, model, seed`` and the metrics of :func:`raysim.metrics.equity.equity`.
 - ``hospitals`` has the columns ``strategy, model, seed, hospital, n_train, n_test, auroc``.
 - For a numeric label there is a column ``mae`` instead of ``auroc``.
-- ``model`` names the kind of model (global, cluster, personal).
+- ``model`` names the kind of model (global, cluster, personal, recalibrated).
 - ``yardstick`` (optional) marks references, such as training alone, which are not federated methods.
 - ``learner`` (optional) names the family of the trained model.
 """
@@ -58,8 +58,8 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
 
     - ``<metric>_std``: the standard deviation over seeds (``ddof=1``); NaN for fewer than two seeds.
     - ``seeds``: the number of seeds.
-    - ``undefined``, ``judged``: the numbers of hospitals where the main metric is undefined and where it is defined,
-      the maximum over seeds.
+    - ``undefined``, ``judged``: the numbers of hospitals where the main metric is undefined and where it is defined;
+      each is the maximum over seeds.
     - ``yardstick`` and, if ``per_seed`` has the column, ``learner``.
     """
     figures = list(figures_in(per_seed))
@@ -94,9 +94,9 @@ def differences(
 ) -> pd.DataFrame:
     """Return the differences in metrics of every strategy and model from the baseline.
 
-    Columns are ``strategy, model, figure, mean, std, pairs, low, high``; ``figure`` names the metric. ``mean`` and
-    ``std`` are over the ``pairs`` of seeds that both models have. Without ``hospitals``, ``low`` and ``high`` are NaN.
-    With ``hospitals``:
+    Columns are ``strategy, model, figure, mean, std, pairs, low, high``; ``figure`` names the metric. ``pairs``
+    is the number of seeds in which both models have the metric; ``mean`` and ``std`` are over these seeds. Without
+    ``hospitals``, ``low`` and ``high`` are NaN. With ``hospitals``:
 
     - The ``mean`` of the main metric is over all hospitals and seeds where it is defined under both models. Its 95 %
       interval allows for other hospitals of the same kind (:class:`raysim.statistics.differences.paired.Paired`).
@@ -145,7 +145,7 @@ def _where_both_are_defined(
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     """Return the equity metrics of two models by seed, over the hospitals where the main metric of both is defined.
 
-    Returns None if both are defined at the same hospitals, or if there is no such hospital.
+    Returns None if the two metrics are defined at the same hospitals, or if there is no hospital where both are.
     """
     kind = reporting(hospitals)
     table = hospitals if "stays" in hospitals else hospitals.assign(stays=0)
@@ -214,9 +214,10 @@ def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
 
 
 def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
-    """Map each recalibrated model among ``keys`` (strategy and model) to its original model.
+    """Map each recalibrated model in ``keys`` (strategy and model) to its original model.
 
-    Both rank the patients of a hospital alike, and have the same AUROC there.
+    The original must come just before the recalibrated model. Both models rank the patients of a hospital alike, and
+    have the same AUROC there.
     """
     of = {}
     for before, key in pairwise(keys):

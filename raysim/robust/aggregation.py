@@ -1,4 +1,4 @@
-"""Robust aggregation: a named rule, with or without pre-aggregation, which replaces the server's average.
+"""Robust aggregation: a named rule that replaces the server's average, with or without pre-aggregation.
 
 Pre-aggregation replaces the ``m`` updates by weighted means before the rule is applied. It averages each update with
 its nearest neighbours (NNM), or the updates within buckets.
@@ -38,7 +38,7 @@ class Aggregation:
     bound: float = 1.0
     """For ``norm_bound``: the 2-norm to which each update is clipped."""
     nu: float = 1e-6
-    """For ``geometric_median``: an update that is closer than this is weighted as if it were at this distance."""
+    """For ``geometric_median``: an update closer than this to the current point is weighted as if at this distance."""
     kept: int | None = None
     """For ``multi_krum``: the number of updates that are averaged, or all if there are fewer; None means ``m - f``."""
 
@@ -65,7 +65,8 @@ class Aggregation:
           pre-aggregation.
 
         If there are too few updates for the rule's formula, the number ``f`` of updates assumed to be wrong is lowered
-        until the formula is defined. Raises ``ValueError`` if there are no updates, and for FLTrust without ``root``.
+        until the formula is defined. Bulyan of fewer than three updates is their mean. Raises ``ValueError`` if there
+        are no updates, and for FLTrust without ``root``.
         """
         if not len(updates):
             raise ValueError("there is no update to aggregate")
@@ -133,7 +134,7 @@ def nearest_neighbours(updates: Floats, f: int) -> Floats:
 
 def bucket_size(m: int, f: int) -> int:
     """Return the largest size of buckets with which ``f`` wrong updates among ``m`` are still tolerated: ``max(1,
-    floor(m / 2f))``.
+    floor(m / 2f))``, or 1 if ``f`` is 0.
     """
     return max(1, m // (2 * f)) if f else 1
 

@@ -31,7 +31,7 @@ def geometric_median(
     is computed by smoothed Weiszfeld iterations.
 
     The search starts at ``start [P]`` or, if it is None, at the weighted mean of the updates. An update closer than
-    ``nu`` is weighted as if its distance were ``nu``.
+    ``nu`` to the current point is weighted as if its distance were ``nu``.
     """
     mass = np.ones(len(updates)) if weights is None else weights
     first = updates[0]
@@ -104,8 +104,8 @@ def _weighted_middle(updates: Floats, weights: Floats) -> Floats:
 def trimmed_mean(updates: Floats, trimmed: int, weights: Floats | None = None) -> Aggregate:
     """Return the mean of each coordinate without its ``trimmed`` lowest and ``trimmed`` highest values.
 
-    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end. The last update left
-    out at an end may be left out only in part. Raises ``ValueError`` unless ``2 * trimmed < m``.
+    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end. At each end, the last
+    update that is left out may keep a part of its weight. Raises ``ValueError`` unless ``2 * trimmed < m``.
     """
     m = len(updates)
     if 2 * trimmed >= m:

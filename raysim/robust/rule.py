@@ -1,6 +1,6 @@
 """The arguments and the result of a robust rule, and distances between updates.
 
-Shapes: ``m`` updates of ``P`` scalars each, of which ``f`` are assumed to be wrong.
+Shapes: ``m`` updates of ``P`` scalars each; ``f`` of the updates are assumed to be wrong.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ class Aggregate:
     update: Floats
     """The aggregated update, ``[P]``."""
     admitted: Floats | None = None
-    """The weight of each update in the aggregate, ``[m]``; None for rules that aggregate each coordinate separately."""
+    """The weight of each update in the aggregate, ``[m]``; for Bulyan, the mean over coordinates. None for ``median``
+    and ``trimmed_mean``."""
     selects: bool = False
     """Whether a weight of 0 in ``admitted`` means that the rule rejected the update."""
 
 
 PIECE = 2**17
-"""The approximate number of entries of updates that are processed together, so that they fit into the second-level
+"""The approximate number of scalars of updates that are processed together, so that they fit into the second-level
 cache."""
 
 Rule = Callable[[Floats, int], Aggregate]

@@ -3,10 +3,10 @@
 K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017.
 
 Pairs of neighbouring hospitals agree on masks that cancel in the sum, and each hospital adds a mask of its own. Each
-hospital divides the secrets behind its masks into shares, which it and its neighbours store. After the sum, the
-remaining hospitals reveal shares of a hospital's own mask if its vector is in the sum, and of its private key if it has
-sent only shares. They never reveal both for the same hospital. Arithmetic is modulo 2^64, so that the sum of masked
-vectors equals the sum of the vectors to the last bit.
+hospital divides the secrets behind its masks into shares. The hospital and its neighbours store these shares. After the
+sum, the remaining hospitals reveal shares of two kinds of secrets: of the own mask of a hospital whose vector is in the
+sum, and of the private key of a hospital that sent only shares. They never reveal both for the same hospital.
+Arithmetic is modulo 2^64, so that the sum of masked vectors equals the sum of the vectors to the last bit.
 
 Secrets are generated from the run's seed. The protocol is simulated and protects nobody.
 """

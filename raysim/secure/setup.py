@@ -1,4 +1,4 @@
-"""One secure sum over all hospitals before the first round."""
+"""Secure sums over all hospitals before the first round."""
 
 from __future__ import annotations
 

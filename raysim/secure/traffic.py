@@ -32,8 +32,8 @@ def up(
 ) -> int | NDArray[np.int64]:
     """Return the bytes that a hospital with ``around`` neighbours sends in a secure sum of ``p`` parameters.
 
-    ``shares``, ``masked`` and ``reveals`` say whether it has sent secret shares, sent its masked vector, and revealed
-    shares. For ``m`` hospitals, these flags and the result are arrays ``[m]``.
+    ``shares``, ``masked`` and ``reveals`` say whether the hospital has sent secret shares, sent its masked vector,
+    and revealed shares. For ``m`` hospitals, these flags and the result are arrays ``[m]``.
     """
     return KEYS + around * SHARES * shares + WORD * (p + 1) * masked + REVEALED * around * reveals
 
@@ -44,6 +44,6 @@ def down(around: int, *, shares: bool = True) -> int: ...
 def down(around: int, *, shares: Flags) -> NDArray[np.int64]: ...
 def down(around: int, *, shares: bool | Flags = True) -> int | NDArray[np.int64]:
     """Return the bytes that a hospital with ``around`` neighbours receives in a secure sum: its neighbours' public keys
-    and, if it has sent secret shares itself, its neighbours' shares.
+    and, with ``shares``, its neighbours' shares. ``shares`` says whether the hospital has sent secret shares itself.
     """
     return PUBLIC * around + around * SHARES * shares

@@ -39,8 +39,8 @@ def linear_writer(predictor: Predictor, owner: str) -> Callable[[Path], None]:
 
     ``owner`` names the model's parameters, such as ``global`` or ``personal/<hospital>``. For a row's features ``x
     [F]`` the output is ``link^-1(intercept + coefficients . x)``. The link is ``logit`` for two classes, ``softmax``
-    for more (each coefficient is then a list with one entry per class), ``log`` for counts, and ``identity`` for other
-    numbers. The coefficients of a recalibrated model include its recalibration.
+    for more (each coefficient is then a list with one entry per class), ``log`` if the label is a
+    count, and ``identity`` for other numbers. The coefficients of a recalibrated model include its recalibration.
     """
     theta, shift = predictor.served.of(owner)
     fitted, model = predictor.preprocessing, predictor.model
@@ -72,10 +72,10 @@ Write = Callable[[Path], None]
 def export(predictor: Predictor, folder: Path, form: Format | None, hospital: str | None, model: str | None) -> str:
     """Write the model of ``hospital`` into the new ``folder``; return the name of its parameters, such as ``global``.
 
-    If ``hospital`` is None, the model that all hospitals share is written. If ``form`` is None, it is the model's first
-    available format. ``model`` is the name of one of the run's models; None means the headline model. Raises
-    ``ConfigError`` if there is no such model or format, if the architecture cannot be exported, and for a folder that
-    exists or cannot be made.
+    If ``hospital`` is None, the model for hospitals that did not take part in the run is written. If ``form`` is None,
+    it is the model's first available format. ``model`` is the name of one of the run's models; None means the headline
+    model. Raises ``ConfigError`` if there is no such model or format, if the architecture cannot be exported, and for a
+    folder that exists or cannot be made.
     """
     if folder.exists():
         raise ConfigError(f"--out: {folder} exists; name a new folder")
@@ -118,7 +118,7 @@ def formats(model: Model) -> tuple[Format, ...]:
 
 
 def check_format(form: Format | None) -> None:
-    """Raise ``ConfigError`` if a package that the export format needs is missing."""
+    """Raise ``ConfigError`` if the format is ``onnx`` and the package ``onnx`` is missing."""
     if form == "onnx" and find_spec("onnx") is None:
         raise ConfigError("--format: onnx needs the package onnx; pip install 'raysim[onnx]'")
 

@@ -41,11 +41,12 @@ class Exported:
     preprocessing: Preprocessing | None
     """The preprocessing of the source's columns; None if these columns, which must be numbers, are the features."""
     trained_on: Mapping[str, Any] | None = None
-    """Digests of the training data, from :func:`raysim.serving.trained_on.trained_on`; None if they are unknown."""
+    """Digests of the training data, from :func:`raysim.serving.trained_on.trained_on`; empty or None if
+    they are unknown."""
 
     @staticmethod
     def open(path: Path) -> Exported:
-        """Open the model at ``path``. Raises ``ConfigError`` if there is none."""
+        """Open the model at ``path``. Raises ``ConfigError`` if there is none that can be used."""
         if path.is_dir():
             check_plain(path)
             if not (path / DESCRIBED).is_file():

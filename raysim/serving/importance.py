@@ -3,7 +3,7 @@
 To measure a column's importance, its values are permuted among the rows of each hospital (L. Breiman, *Random Forests*,
 2001). Differences between hospitals therefore remain.
 
-The column's importance at a hospital is how much this worsens the headline metric, averaged over ``repeats``
+The column's importance at a hospital is how much permuting worsens the headline metric, averaged over ``repeats``
 permutations. The importance over hospitals is the mean weighted by rows. Its interval
 (:func:`raysim.statistics.differences.paired.paired`) is valid for this trained model, at the hospitals of the run and
 at similar hospitals. Correlated columns share their importance, so that each alone may seem unimportant.
@@ -36,12 +36,12 @@ SHARES = (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.95)
 """The quantiles of a numeric column at which partial dependence is evaluated."""
 
 CATEGORIES = 8
-"""Largest number of categories, the most frequent ones, at which partial dependence is evaluated."""
+"""Partial dependence is evaluated at this many categories at most: the most frequent ones."""
 
 VALUES = max(len(SHARES), CATEGORIES)
 
 STRONGEST = 6
-"""Number of columns, the most important ones, for which partial dependence is evaluated."""
+"""Partial dependence is evaluated for this many columns: the most important ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,9 +183,9 @@ def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, Floats]
 
 
 def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Return each feature's share of the gain of all splits, averaged over rows; None if the model has no trees.
+    """Return each feature's share of the gain of all splits, averaged over rows.
 
-    It is NaN if all models lack splits, or have random splits.
+    The shares are NaN if no split has a gain. Returns None without trees, or if groups of patients have own models.
     """
     vectors = _vectors(predictor, rows) if isinstance(predictor.model, Grows) else None
     if vectors is None or not isinstance(predictor.model, Grows):

@@ -29,9 +29,9 @@ def output_names(fitted: Preprocessing) -> list[str]:
 
 
 def outputs_of(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[Any]:
-    """Return a run's model outputs for features ``X [n, F]``, with one column per class for more than two classes.
+    """Return the outputs of a run's model for features ``X [n, F]``; for more than two classes, one column per class.
 
-    They are probabilities, or predictions of a numeric label. ``owner`` names the model's parameters, such as
+    The outputs are probabilities, or predictions of a numeric label. ``owner`` names the model's parameters, such as
     ``global``.
     """
     theta, shift = predictor.served.of(owner)

@@ -58,16 +58,16 @@ class Predictor:
     ) -> pd.DataFrame:
         """Return one row for each row of the table that is not blank, in the same order, with these columns:
 
-        - ``hospital``: the row's hospital; empty if the table has none and all hospitals share one model;
+        - ``hospital``: the row's hospital; empty if no hospital is given and all hospitals share one model;
         - the columns of predictions that :func:`raysim.metrics.predictions.predictions` names;
         - ``scored_by``: the name of the parameters that scored the row, such as ``global`` or ``personal/north``.
 
         ``hospital`` replaces the table's column of hospitals. ``model`` is the name of one of the run's models; None
-        means the headline model. Rows of a hospital that did not take part in the run are scored by the model that all
-        hospitals share, and a warning names the hospital. The result has the index of a data frame.
+        means the headline model. Rows of a hospital that did not take part in the run are scored by the run's model for
+        such hospitals, and a warning names the hospital. If ``table`` is a data frame, the result has its index.
 
-        Raises ``DataError`` for a table that does not fit, and for an unknown hospital if hospitals do not share a
-        model. Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
+        Raises ``DataError`` for a table that does not fit, and for an unknown hospital if the run has no model
+        for it. Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
         """
         served = self._served_by(model)
         table = Path(table) if isinstance(table, str) else table
@@ -90,15 +90,15 @@ class Predictor:
         """Return the model's outputs before the link, such as logits: ``[n]``, or ``[n, C]`` for more than two classes.
 
         ``X [n, F]`` has the features, ``observed [n, F]`` says which values were recorded, and ``hospitals [n]`` names
-        each row's hospital. Raises ``DataError`` for a hospital unknown to the run, if hospitals do not share a model.
+        each row's hospital. Raises ``DataError`` for a hospital unknown to the run, if the run has no model for it.
         """
         return self._scored(X, self._owners_of_rows(X, observed, hospitals, self._served_by(model)))
 
     def owner(self, hospital: str | None, model: str | None = None) -> str:
         """Return the name of the parameters for a hospital's rows, such as ``global`` or ``personal/north``.
 
-        None means a hospital that did not take part in the run. Raises ``ConfigError`` if there are no such parameters,
-        or if groups of patients have models of their own.
+        ``hospital`` None stands for a hospital that did not take part in the run. Raises ``ConfigError`` if there are
+        no such parameters, or if groups of patients have models of their own.
         """
         served = self._served_by(model)
         theirs = self.served.owners[served]

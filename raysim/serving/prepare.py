@@ -26,7 +26,7 @@ GROUPED = {
     ",": rf"{BEYOND}(?:{SPACED}|(?:\.[0-9]{{3}})+)(?:,[0-9]+)?",
     None: rf"{BEYOND}(?:(?:{SPACED})(?:\.[0-9]+)?|(?:,[0-9]{{3}})+\.[0-9]+|(?:,[0-9]{{3}}){{2,}})",
 }
-"""Patterns of numbers with thousands separators, by decimal mark; None means that only a point is allowed."""
+"""Patterns of numbers with thousands separators, by decimal mark; under None, only a point is allowed."""
 SHARES = {"half": 0.5, "limit": 1.0, "missing": float("nan")}
 
 
@@ -103,8 +103,8 @@ def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
 def read(path: str) -> pd.DataFrame:
     """Read a file in the format of the training file; all values are texts, and blank rows are skipped.
 
-    The index is each row's position in the file, from 0. Raises ``ValueError``, which names the line, if a line has too
-    many or too few fields.
+    The index is each row's position below the header, from 0. Raises ``ValueError``, which names the line, if a line
+    has too many or too few fields.
     """
     described = _described()
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]

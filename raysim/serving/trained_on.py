@@ -1,4 +1,7 @@
-"""Digests of the data that trained an exported model, which ``raysim validate`` compares."""
+"""Digests of the data that trained an exported model.
+
+``raysim validate`` compares them with the digests of the data that it reads.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def shared(stored: Mapping[str, Any] | None, config: Config) -> tuple[str | None
     """Return a remark if a model may have been trained on the data of ``config``, else None.
 
     Also returns whether ``config`` has the same data and split as the model's run, so that the test rows can be used.
-    ``stored`` is the result of :func:`trained_on` for the model's run.
+    ``stored`` is the result of :func:`trained_on` for the model's run; None if unknown.
     """
     if stored is None:
         return UNSAID, False

@@ -4,9 +4,9 @@
 rows of all hospitals.
 
 - A window has ``w = max(3, min(10, K // 4))`` points. ``m1`` is the mean of the last window, and ``m0`` the mean of the
-  window before it.
+  window before it (of five points, the first two).
 - The standard deviation of a point's noise is ``s = MAD / .6745 / sqrt 2``. MAD is the median absolute deviation of the
-  differences between neighbours within both windows. The standard error of ``m0 - m1`` is ``se = s sqrt(2 / w)``.
+  differences between neighbouring points of both windows. The standard error of ``m0 - m1`` is ``se = s sqrt(2 / w)``.
 - ``best`` is the least mean of any window, and ``gain = L_0 - best``.
 - ``ref`` is the larger of ``L_0`` and the loss of the best constant prediction.
 
@@ -48,7 +48,7 @@ class Convergence:
     """Remarks on the curve.
 
     - ``few_points``: it has fewer than five points.
-    - ``no_progress``: no window of points has a mean loss that is lower than ``before`` by a thousandth of it.
+    - ``no_progress``: no window of points has a mean loss that is lower than ``before`` by a thousandth of ``before``.
     - ``oscillating``: the last losses oscillate without falling.
     """
     before: float

@@ -1,8 +1,11 @@
 """95 % intervals of single figures: the AUROC of a hospital, a share, observed over expected events.
 
-Arguments of a function are arrays of one shape, with one interval for each element. Undefined limits are NaN. Sources:
-Hanley and McNeil 1982; Wilson 1927; Clopper and Pearson 1934. Coverage, and where each interval is printed:
-``docs/statistics.md``.
+Arguments of a function are arrays of one shape, with one interval for each element. Undefined limits are NaN. Coverage,
+and where each interval is printed: ``docs/statistics.md``.
+
+Sources: J. A. Hanley, B. J. McNeil, *The Meaning and Use of the Area under a Receiver Operating Characteristic (ROC)
+Curve*, 1982; E. B. Wilson, *Probable Inference, the Law of Succession, and Statistical Inference*, 1927; C. J. Clopper,
+E. S. Pearson, *The Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial*, 1934.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ of 0 and 1, is at least this.
 """
 
 FEW_ROWS = 10
-"""Number of rows below which reports print other intervals, because the usual ones cover too little."""
+"""With fewer rows (for an AUROC: of the rarer class), reports print Clopper and Pearson's intervals, because the usual
+intervals cover too little."""
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
 """The variance of an AUROC A is ``A (1 - A) (OF_RARER / r + OF_COMMONER / c)`` with ``r`` rows of the rarer class and
@@ -82,11 +86,11 @@ def score_interval(
 
 
 def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
-    """Return the 95 % interval of an AUROC with few rows of one class. It is Clopper and Pearson's for a share of an
-    effective number of rows.
+    """Return the 95 % interval of an AUROC with few rows of one class. It is Clopper and Pearson's interval, as if the
+    AUROC were a share of an effective number of rows.
 
-    The variance of the share is that of an AUROC of normal scores whose rarer class varies more (:data:`OF_RARER`). The
-    limits are NaN if the AUROC is NaN or a class has no rows.
+    With this number, the share has the variance of an AUROC of normal scores whose rarer class varies more
+    (:data:`OF_RARER`). The limits are NaN if the AUROC is NaN or a class has no rows.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -99,7 +103,7 @@ def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non
     """Return the 95 % interval that reports print for each AUROC.
 
     - With fewer than :data:`FEW_ROWS` rows of the rarer class, it is :func:`few_rows_interval`.
-    - Otherwise it is :func:`logit_interval`, under the condition at :data:`ENOUGH`.
+    - Otherwise it is :func:`logit_interval`, under the condition at :data:`ENOUGH` and if the variance is above 0.
     - Otherwise it is :func:`score_interval`.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))

@@ -19,7 +19,8 @@ def mean_interval(
     Hospitals with a NaN figure are left out.
 
     ``low [H]`` and ``high [H]`` are the limits of each hospital's own 95 % interval; ``within`` is the possible range
-    of the figure. The limits are NaN if no hospital defines the figure, or if one that defines it has no interval.
+    of the figure. The limits are NaN if no hospital defines the figure, or if a hospital has a figure without
+    an interval.
     """
     a, below, above, n = (np.asarray(each, dtype=np.float64) for each in (value, low, high, rows))
     judged = np.isfinite(a) & (n > 0)

@@ -1,6 +1,6 @@
 """Clusters of patients in a comparison: the table of FedGMC's protocol, and the sizes of clusters by hospital.
 
-The protocol (FedGMC, Table 4) reports for each strategy:
+The protocol (Ye et al.: *FedGMC*, Table 4) reports for each strategy:
 
 - the mean of each metric, with a 95 % interval over folds or seeds;
 - at how many hospitals the metric is strictly better than under the reference strategy;
@@ -23,7 +23,7 @@ from raysim.report.tables import KEYS, baseline_of, labels, margins, read_csv
 from raysim.report.terminal.tables import titled
 
 SHADES = (0.12, 0.45, 0.25)
-"""How dark stacked areas are (0 to 1), in turn from the bottom up."""
+"""How dark stacked areas are (0 to 1), from the bottom up; repeated if there are more areas."""
 
 LABELLED = 0.07
 """An area is labelled only if its share is larger than this at some hospital."""
@@ -34,13 +34,13 @@ def protocol(
 ) -> pd.DataFrame:
     """Return one row for each strategy and model, with four columns for each metric.
 
-    - ``<metric>``: its mean over seeds. ``<metric>_margin``: half the 95 % interval of this mean.
-    - ``<metric>_hospitals``: the number of hospitals with a defined metric under the model and the reference.
-    - ``<metric>_improved``: the number of hospitals where the model's metric is strictly better than the reference's.
-      Metrics are averaged over the seeds that define both.
+    - ``<metric>``: the mean over seeds. ``<metric>_margin``: half the width of its 95 % interval.
+    - ``<metric>_hospitals``, ``<metric>_improved``: the two numbers from :func:`improved`, against the strategy
+      ``reference``. Both are absent if this strategy was not run.
 
-    Columns ``overlap_<k>`` follow: how far the k most important features of two clusters' models overlap. ``overlap``
-    has the rows of ``feature_overlap.csv``; the other tables are as in :mod:`raysim.report.tables`.
+    If ``overlap`` is given, columns ``overlap_<k>`` follow: how far the k most important features of two clusters'
+    models overlap. ``overlap`` has the rows of ``feature_overlap.csv``; the other tables are as in
+    :mod:`raysim.report.tables`.
     """
     groups, figures, against = per_seed.groupby(KEYS, sort=False), _figures(per_seed), baseline_of(per_seed, reference)
     table = groups[["yardstick"]].first().join(groups[figures].mean())
@@ -59,9 +59,10 @@ def protocol(
 def improved(
     hospitals: pd.DataFrame, candidate: tuple[str, str], against: tuple[str, str], figure: str
 ) -> tuple[int, int]:
-    """Count the hospitals where a metric is strictly better under ``candidate`` than under ``against``.
+    """Count the hospitals where a metric is strictly better under the model ``candidate`` than under ``against``.
 
-    ``figure`` is the metric. Also returns the number of hospitals where it is defined under both in the same seed.
+    ``figure`` is the metric, averaged over the seeds in which it is defined under both models. Also returns the number
+    of hospitals with such a seed.
     """
     sides = []
     for strategy, model in (candidate, against):
@@ -101,10 +102,10 @@ def printed(folder: Path, reference: str) -> Table | None:
 
 
 def plot(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
-    """Plot the share of each hospital's training rows in each patient cluster, for each strategy's first seed.
+    """Plot the share of each hospital's training rows in each patient cluster, in each strategy's first seed.
 
     ``composition`` has the rows of ``patient_clusters.csv`` of all runs: ``strategy, seed, hospital, cluster,
-    n_train``. ``titles`` are display names.
+    n_train``. ``titles`` are display names by strategy.
     """
     charts: list[svg.Chart] = []
     for strategy, group in composition.groupby("strategy", sort=False):

@@ -33,12 +33,13 @@ def attributes(per_seed: pd.DataFrame) -> list[str]:
 def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
     """Return how much the main metric (AUROC or MAE) differs between groups of patients.
 
-    There is one row for each strategy, model and attribute. Unknown groups are left out.
+    There is one row for each strategy, model and attribute. Patients whose group is unknown are left out.
 
-    - ``gap``: the largest difference between groups over the rows of all hospitals; ``gap_std``: its standard deviation
-      over seeds.
-    - ``within``, with ``within_std``: the largest difference between groups within a hospital, averaged over hospitals.
-    - ``undefined``: the number of pairs of hospital and group without a defined metric; the maximum over seeds.
+    - ``gap``: the largest difference between groups over the rows of all hospitals, averaged over seeds.
+    - ``within``: the largest difference between groups within a hospital, averaged over hospitals and seeds.
+    - ``gap_std``, ``within_std``: the standard deviations over seeds.
+    - ``undefined``: the number of pairs of hospital and group with rows but without a defined metric; the maximum over
+      seeds.
     """
     rows = []
     for key, group in per_seed.groupby(KEYS, sort=False):
@@ -83,7 +84,10 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
 
 
 def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
-    """Return a sentence on patients whose group is unknown, with the last model's metric; may be empty."""
+    """Return a sentence on patients whose group is unknown, with their metric under the last model.
+
+    The sentence is empty if there are no such patients.
+    """
     last = per_seed[per_seed["strategy"] == per_seed["strategy"].iloc[-1]]
     last = last[last["model"] == last["model"].iloc[-1]]
     kind, parts = reporting(per_seed), []
@@ -196,7 +200,7 @@ def _unknown_sentence(per_seed: pd.DataFrame, part: str) -> str:
 
 
 def _of_seed(patients: pd.DataFrame) -> str:
-    """Return words on the seed of the groups' sizes if they differ between seeds, else an empty text."""
+    """Return words that name the first seed if the groups' sizes differ between seeds, else an empty text."""
     everywhere = patients[patients["hospital"] == EVERYWHERE]
     counts = everywhere.pivot_table(index="seed", columns=["attribute", "group"], values="n", fill_value=0)
     return f" of seed {patients['seed'].iloc[0]}" if (counts.nunique() > 1).any() else ""

@@ -10,7 +10,7 @@ from raysim.privacy.statement import SHARED, Statement, together
 
 
 def of_run(result: Result) -> str:
-    """Describe the privacy guarantee of one run and its limits; empty without a guarantee."""
+    """Describe the privacy guarantee of one run, and what it does not cover; empty without a guarantee."""
     statement = result.outcome.privacy
     if statement is None:
         return ""
@@ -21,7 +21,8 @@ def of_run(result: Result) -> str:
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     """Describe the privacy guarantee of each strategy, and the joint guarantee against an observer of all runs.
 
-    With several seeds, the guarantee with the largest epsilon is described. The result is empty without a guarantee.
+    With several seeds, the guarantee with the largest epsilon is described. The result is empty if no run has a
+    guarantee.
     """
     statements = [(result.label, result.outcome.privacy) for result in results]
     by_label: dict[str, Statement] = {}

@@ -16,7 +16,7 @@ from raysim.report.sections.section import Material, Section, Values, included
 Rows = list[list[str]]
 
 ROWS = "rows"
-"""The kind of message that contains patients' rows; all other kinds contain values computed from rows."""
+"""The only kind of message that contains patients' rows."""
 
 EXPLAINED = {
     "counts of values": "rows whose values begin alike, from which bins follow",
@@ -29,7 +29,7 @@ EXPLAINED = {
 
 
 def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
-    """Return one row for each kind of data protection: its name, and whether and how it was used in ``results``."""
+    """Return one row for each kind of data protection: its name, and whether and how runs of ``config`` use it."""
     privacy, secure, rule = config.privacy, config.secure, config.aggregation
     none = "none: whoever runs the server receives what each hospital sends"
     # Some regressions use secure aggregation by default.

@@ -64,7 +64,7 @@ class Material:
     titles: Names
     """The display name of each model, by strategy and model."""
     distinct: Names
-    """The display names of one model from each group of equal final models."""
+    """The display names of models; of several models with equal results, only one is included."""
     looks: Looks
     results: Sequence[Result]
     """The runs; empty if the page has nothing on single hospitals."""
@@ -83,7 +83,7 @@ class Material:
     evidence: Evidence | None = None
     """What the comparison demonstrates, with display names instead of labels; None for a run."""
     baseline: str = ""
-    """The label of the reference strategy."""
+    """The label of the reference strategy; empty for a run."""
     against: Key | None = None
     """The reference strategy's model with which others are compared; or None."""
     reasons: Sequence[str] = ()
@@ -99,18 +99,18 @@ class Material:
 
     @property
     def alone(self) -> Key | None:
-        """The model of training alone, with the best mean if there are several; None without one."""
+        """The model of training alone; if there are several, the one with the best mean. None if there is none."""
         evidence = self.evidence
         return None if evidence is None or evidence.alone is None else evidence.references[evidence.alone].key
 
     @property
     def one_by_one(self) -> bool:
-        """Whether the page shows each hospital."""
+        """Whether the hospitals are few enough to be listed one by one; True without runs."""
         return not self.results or len(self.results[0].federation.hospitals) <= MOST_HOSPITALS
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The number of each hospital on the page, by name; empty if the page does not show each hospital."""
+        """The number of each hospital on the page, by name; empty if hospitals are not listed one by one."""
         if not self.results or self.hospitals is None or not self.one_by_one:
             return {}
         return {name: number for number, name in enumerate(self.results[0].federation.hospitals)}

@@ -27,9 +27,9 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
     """Return the labels of strategies that have not converged, each with the recent fall of its training loss.
 
-    A run has converged if its loss falls by less than :data:`~raysim.statistics.convergence.SMALL_FALL` of its initial
-    value, or if early stopping ended it. The fall is a share of the initial loss, the largest over seeds; NaN if the
-    loss was measured in too few rounds. Strategies with a diverged seed are left out.
+    A run counts as converged if early stopping ended it, or if its loss has converged in the sense of
+    :attr:`~raysim.statistics.convergence.Convergence.trained`. The fall is a share of the initial loss, the largest
+    over seeds; NaN if the loss was measured in too few rounds. Strategies with a diverged seed are left out.
     """
     ended = {(result.label, result.seed) for result in results if _stopped(result.outcome.stopped)}
     found = []
@@ -53,7 +53,8 @@ def of_run(result: Result) -> str:
 def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, *, by_steps: bool = True) -> str:
     """Describe how the training loss changed, and whether it has converged; empty if no loss was measured.
 
-    ``how`` says whether early stopping ended the run; ``by_steps``, whether training used the configured learning rate.
+    ``how`` says whether early stopping ended the run; ``by_steps`` says whether training used the configured learning
+    rate.
     """
     if convergence is None:
         return ""
@@ -93,7 +94,7 @@ def _stopped(how: Stopped | None) -> str:
 
 
 def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """Return the training losses of all runs, one row per round.
+    """Return the training losses of all runs, one row per run and measured round.
 
     Columns are ``strategy, model, seed, round, training_loss``; round 0 is before training.
     """
@@ -108,7 +109,7 @@ def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def plots(results: Sequence[Result]) -> list[svg.Figure]:
-    """Plot the training losses by round; empty if no run has measured any."""
+    """Plot the training losses by round; empty if no run has measured its loss."""
     table = losses_by_round(results)
     finite = table[np.isfinite(table["training_loss"].astype(float))]
     if finite.empty:
@@ -143,7 +144,7 @@ def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergenc
 
 
 def _diverged(results: Sequence[Result]) -> str:
-    """Describe the runs whose training diverged, with advice."""
+    """Describe the first diverged run of each strategy, with advice."""
     texts = []
     for by_steps, mends in ((True, "lower training.learning_rate"), (False, SOLVED)):
         parts = []

@@ -1,4 +1,4 @@
-"""Accuracy by virtual time and by bytes: a figure, and the printed table."""
+"""A metric by virtual time and by bytes: a figure, and the printed table."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 - ``scales``: axes.
 - ``styles``: the colour and marker of a strategy.
 - ``frame``: axes with their ticks and titles.
-- ``chart``: marks in a frame.
+- ``chart``: shapes in a frame.
 - ``figure``: charts with their legend and caption.
 - ``markup``: elements with escaped text, and the JSON block with a page's data.
 """

@@ -1,4 +1,4 @@
-"""A chart: marks in a frame of two axes."""
+"""A chart: shapes in a frame of two axes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MARKED = 6
 class Chart(Frame):
     """A chart: shapes on two axes, drawn in the order in which they are added.
 
-    Values that an axis cannot show, such as NaN, are left out. In all methods, ``of`` has the numbers of hospitals, by
-    which a script marks the selected one.
+    Values that an axis cannot show, such as NaN, are left out. In all methods, ``of`` has the number of the hospital
+    that each shape is about. A script uses these numbers to mark the selected hospital.
     """
 
     def dots(
@@ -204,7 +204,7 @@ class Chart(Frame):
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Move ``positions`` within ``low..high``, as little as possible, so that neighbours are ``gap`` or more apart.
 
-    Too many positions are spaced evenly.
+    If there are too many positions for ``gap``, they are spaced evenly.
     """
     gap = min(gap, (high - low) / max(len(positions) - 1, 1))
     order = sorted(range(len(positions)), key=lambda i: positions[i])

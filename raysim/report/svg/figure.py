@@ -222,7 +222,7 @@ def heat_map(
 ) -> Chart:
     """Draw a heat map of ``values``, by row and column, with values or ``texts`` in its cells.
 
-    The shades are from ``low`` to ``high``, by default the smallest and largest value.
+    The lightest shade is for ``low`` and the darkest for ``high``, by default the smallest and largest value.
     """
     table = np.asarray(values, dtype=np.float64)
     defined = table[np.isfinite(table)]

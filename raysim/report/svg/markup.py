@@ -29,7 +29,7 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
 
 
 def joined(parts: Any) -> Markup:
-    """Concatenate parts of markup without escaping them."""
+    """Concatenate parts of markup; parts that are not ``Markup`` are escaped."""
     return Markup("").join(parts)
 
 

@@ -69,9 +69,10 @@ def linear(
     signed: bool = False,
     whole: bool = False,
 ) -> Axis:
-    """Build an axis that contains all finite ``values`` and ``include``, with a ``margin`` at both ends.
+    """Build an axis that contains all finite ``values`` and ``include``.
 
-    - ``within``: the limits of the axis.
+    - ``within``: the least and the greatest value that the axis may show.
+    - ``margin``: the free space at both ends, as a share of the values' range.
     - ``count``: the approximate number of ticks.
     - ``turned``: whether high values come first.
     - ``signed``: whether ticks have a sign.
@@ -95,7 +96,7 @@ def share(title: str, values: ArrayLike = (0.0, 1.0), *, margin: float = 0.0) ->
 
 
 def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) -> Axis:
-    """Build a logarithmic axis that contains all positive ``values``, with at most ``count`` ticks."""
+    """Build a logarithmic axis that contains all positive ``values``, with about ``count`` ticks at most."""
     x = np.asarray(values, dtype=np.float64).ravel()
     x = x[(x >= 1 / LARGEST) & (x <= LARGEST)]
     low, high = (float(x.min()), float(x.max())) if len(x) else (1.0, 10.0)
@@ -117,7 +118,11 @@ def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) 
 
 
 def spaced(title: str, values: ArrayLike, **options: object) -> Axis:
-    """Build an axis for the tried values of a setting: logarithmic if they are spaced logarithmically, else linear."""
+    """Build an axis for the tried values of a setting.
+
+    The axis is logarithmic if the range is wide and the ratios of neighbouring values vary less than their differences;
+    else it is linear.
+    """
     x = np.unique(np.asarray(values, dtype=np.float64))
     x = x[np.abs(x) <= LARGEST]
     if len(x) > 2 and x[0] > 0 and x[-1] / x[0] >= 20:

@@ -1,4 +1,4 @@
-"""The colour and marker of a strategy, which depend on its label only, so that they are the same on every page.
+"""The colour and marker of a strategy: hashed from its label, so that they are the same on almost every page.
 
 Colours are CSS variables (``--c0`` to ``--c11``). Strategies with the same colour on a page have different markers.
 """
@@ -34,8 +34,8 @@ A search found factors with these properties:
 
 _CORNERS = {"triangle": (3, 90, 1.2), "down": (3, 270, 1.2), "right": (3, 0, 1.2), "diamond": (4, 90, 1.2)}
 _PLUS = ((-1, 3), (1, 3), (1, 1), (3, 1), (3, -1), (1, -1), (1, -3), (-1, -3), (-1, -1), (-3, -1), (-3, 1), (-1, 1))
-"""``_CORNERS`` has for each regular shape the number of corners, the first angle in degrees and the relative size;
-``_PLUS`` the corners of a plus.
+"""``_CORNERS`` has for each regular shape the number of corners, the first angle in degrees and the relative size.
+``_PLUS`` has the corners of a plus.
 """
 
 
@@ -57,7 +57,7 @@ class Style:
 
     @property
     def series(self) -> str | None:
-        """The identifier of this style for a page's script; None without a strategy."""
+        """The identifier of this style for a page's script; None if it belongs to no strategy."""
         return f"{self.colour}-{self.shape}-{self.form}" if self.colour >= 0 else None
 
     def marker(self, x: float, y: float, size: float = 4.5, **attributes: object) -> Markup:
@@ -90,8 +90,8 @@ def style(label: str, model: str = "global") -> Style:
 def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[tuple[str, str], Style]:
     """Return a style for each of ``keys``, which are strategy labels with models.
 
-    ``among`` has the labels of all strategies on the page, by default those of ``keys``. Labels that would look the
-    same get unused markers or colours, in alphabetical order.
+    ``among`` has the labels of all strategies on the page, by default those of ``keys``. If labels would look
+    the same, the later ones in alphabetical order get unused markers or colours.
     """
     taken: set[tuple[int, str]] = set()
     chosen: dict[str, Style] = {}

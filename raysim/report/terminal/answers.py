@@ -42,9 +42,9 @@ def block(card: Card, name: str, seconds: float, report: str, next: str, kind: T
 
 
 def next_command(card: Card, command: str, path: Path | None, settings: Sequence[str] = ()) -> str:
-    """Suggest the next command: one that remedies the worst finding, or one that gives details.
+    """Suggest the command to run after ``command``: one that remedies a finding, compares strategies or gives details.
 
-    ``settings`` are the arguments of ``--set``, which the command repeats unless it changes them.
+    ``settings`` are the arguments of ``--set``; the suggested command repeats those that it does not change.
     """
 
     def written(command: str, setting: str = "", option: str = "") -> str:
@@ -74,7 +74,7 @@ def styled(line: str, block: Block, report: Path) -> Text:
 
 
 def warnings(card: Card) -> list[Warning]:
-    """Return the warnings of a decision card: first that of the headline, then those that forbid a use."""
+    """Return the warnings of a decision card: first the headline's, then those that forbid a use, then the others."""
     lines = [line for line in card.lines if line.state == "warn" and line.fact not in _NOT_WARNED]
     lines.sort(key=lambda line: (line.text != card.headline, not line.forbids))
     return [
@@ -122,7 +122,7 @@ def _name(row: MethodRow) -> str:
 
 
 def _difference(row: MethodRow, kind: TaskKind, digits: int) -> str:
-    """Format a method's difference from the recommended one; for this one, the name of the metric."""
+    """Format a method's difference from the recommended method; for the recommended method, name the metric."""
     if row.role == "taken":
         return f"taken (mean {kind.title})"
     if row.difference != row.difference:

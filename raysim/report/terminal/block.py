@@ -56,14 +56,16 @@ class Block:
     noun: str = "row"
     """The word for a row, such as ``model``."""
     references: int = 0
-    """The number of reference strategies, the last rows of the table; other rows are left out first."""
+    """The number of reference strategies, which are the last rows of the table. Other rows are left out first."""
 
 
 def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
-    """Return the lines of a block, none wider than ``width`` unless a single word is.
+    """Return the lines of a block, wrapped at ``width`` characters, but at no fewer than 20 and no more than 100.
 
-    If there are more than ``most``, parts are left out in this order: all table rows but two, warnings that do not
-    forbid a use, notes, one more table row. One line says how much was left out.
+    The report's path, an option of the next command and wide cells may exceed this width.
+
+    If there are more than ``most`` lines, parts are left out in this order: all table rows but two, warnings that do
+    not forbid a use, notes, one more table row. One line says how much was left out.
     """
     width = max(20, min(width, WIDEST))
     rows, notes, warnings = list(block.rows), list(block.notes), list(block.warnings)
@@ -100,7 +102,7 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
 def _least(rows: Sequence[Sequence[str]], references: int) -> int:
     """Return the index of the row to leave out first: the last row before the references, else the last reference.
 
-    ``references`` is the number of references, the last rows.
+    ``references`` is the number of references, which are the last rows. The first row is kept until it is alone.
     """
     last = len(rows) - references - 1
     return last if last > 0 else len(rows) - 1

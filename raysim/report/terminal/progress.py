@@ -1,4 +1,4 @@
-"""Progress of jobs: a live line with the remaining time, or plain lines without a terminal."""
+"""Progress of jobs: a live line with the remaining time, or plain lines if the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from raysim.engine.job import Round
 
 PLAIN_SECONDS = 5.0
-"""The shortest time in seconds between two lines of progress without a terminal."""
+"""The shortest time in seconds between two lines of progress if the output is not a terminal."""
 
 _ODD = 6  # the largest number of columns that a line names
 
@@ -41,7 +41,7 @@ def phase(console: Console, text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
-    """Show what the command is doing as a live line; without a terminal, print nothing at the start.
+    """Show what the command is doing as a live line; if the console is no terminal, print nothing yet.
 
     Yields a function that prints progress, after ``text`` or as a separate line.
     """
@@ -64,7 +64,7 @@ def say(console: Console, text: str) -> None:
 def time_left(seconds: float, done: float, total: float) -> str:
     """Estimate the remaining time in words, from the ``seconds`` that ``done`` of ``total`` steps took.
 
-    It is empty if nothing or everything is done, and in the first minute until 2 % are done.
+    The text is empty if nothing or everything is done, and in the first minute until 2 % are done.
 
     >>> time_left(60, 3, 9), time_left(20, 10, 2000), time_left(80, 10, 2000), time_left(1, 0, 9)
     ('about 2 min left', '', 'about 4 h 25 min left', '')

@@ -25,10 +25,10 @@ RANKING = {
     "std": "std",
     "size_bias": "size bias",
 }
-"""The metrics with their headings, for a label of two classes if AUROC is defined at some hospital."""
+"""The metrics with their headings, for a label with classes, if AUROC is defined at some hospital."""
 
 CLASSIFYING = {"accuracy": "accuracy", "ad": "AD", "sdad": "SDAD", "log_loss": "log loss"}
-"""The metrics with their headings if AUROC is undefined at every hospital."""
+"""The metrics with their headings, for a label with classes, if AUROC is undefined at every hospital."""
 
 ERRORS = {
     "mae": "mean MAE",
@@ -101,8 +101,8 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
 def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) -> dict[str, str]:
     """Return the metrics to print in a table of models, with their headings.
 
-    ``headlines`` are the models' main metrics; if all are undefined, other metrics are printed. With ``few`` hospitals,
-    the worst hospital replaces the worst decile, and there is no slope on hospital size.
+    ``headlines`` are the models' main metrics; if these are AUROCs and all undefined, other metrics are printed. With
+    ``few`` hospitals, the worst hospital replaces the worst decile, and there is no slope on hospital size.
     """
     if kind is REGRESSION:
         columns = ERRORS

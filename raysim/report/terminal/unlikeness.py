@@ -41,8 +41,8 @@ class Unlikeness:
 def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikeness:
     """Measure how much hospitals' training rows differ in labels, features and number.
 
-    ``epsilon`` is added to each share before the population stability index (PSI) is computed; with ``counts``, half a
-    row is added to each count.
+    ``epsilon`` is added to the share of rows in each class or bin before the population stability index (PSI) is
+    computed. If it is ``counts``, half a row is added to each number of rows instead.
     """
     rows, words = [], []
     sizes = federation.sizes("train")
@@ -78,7 +78,10 @@ def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikene
 
 
 LITTLE, MUCH = 0.1, 0.25
-"""The usual limits of a small and a large population stability index, PSI (Siddiqi 2006)."""
+"""The usual limits of a small and a large population stability index, PSI.
+
+N. Siddiqi: *Credit Risk Scorecards*, Wiley 2006.
+"""
 
 
 def unlike(psi: float) -> str:

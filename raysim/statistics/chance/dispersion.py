@@ -41,9 +41,9 @@ class Dispersion:
 
     def figures(self, values: Floats) -> dict[str, Floats]:
         """Compute figures of dispersion over the hospitals, which are the last axis of ``values [..., M]``. The result
-        maps the name of each figure to an array ``[...]``.
+        maps the name of each figure to an array ``[...]``. It is empty for fewer than two hospitals.
 
-        - ``std`` (population) and ``gini``: for at least two hospitals;
+        - ``std`` (population) and ``gini``;
         - ``lowest``: the lowest value among the ``listed`` hospitals, if there are any;
         - ``worst_decile`` and ``p10``: for at least :data:`TENTH` hospitals;
         - ``size_bias`` (unweighted least-squares slope on ``log_size``): for at least :data:`TENTH` hospitals whose
@@ -80,7 +80,7 @@ class Dispersion:
 
 
 LEVELS = frozenset({"lowest", "worst_decile", "p10"})
-"""Names of summaries on the scale of AUROC, which are worse when lower."""
+"""Names of the figures of dispersion on the scale of AUROC; lower values are worse."""
 
 ERROR_LEVELS = frozenset({"highest", "worst_decile", "p90"})
-"""Names of summaries on the scale of an error, which are worse when higher."""
+"""Names of the figures of dispersion on the scale of an error; higher values are worse."""

@@ -20,8 +20,8 @@ class FigureAndFloor:
 
     - ``value``: the figure on the test rows.
     - ``floor``: its mean under equal service. ``low`` to ``high``: its 95 % range under equal service.
-    - ``p``: the share of simulations under equal service in which the figure is at least as bad; for ``size_bias``, the
-      share in which it is at least as far from the floor, on either side.
+    - ``p``: the share of simulations under equal service in which the figure is at least as bad as ``value``; for
+      ``size_bias``, the share in which it is at least as far from the floor, on either side.
     - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread (standard
       deviation) between hospitals.
     - ``excess``: the part of the figure that is due to the true spread.
@@ -51,7 +51,7 @@ def compared_with_floor(
     """Compare a figure of dispersion with its noise floor.
 
     ``value`` is the figure on the test rows. ``taus`` are ``T`` true spreads between hospitals, the first of them 0.
-    ``observed [T, B]`` are ``B`` simulated values of the figure at each of them. ``true`` is the estimate of the figure
+    ``observed [T, B]`` are ``B`` simulated values of the figure at each spread. ``true`` is the estimate of the figure
     without noise, and ``tau`` the estimate of the spread.
     """
     equal = observed[0]

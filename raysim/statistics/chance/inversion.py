@@ -15,7 +15,8 @@ from raysim.core.arrays import Floats
 from raysim.core.levels import LEVEL, POWER
 
 TAUS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4)
-"""Standard deviations between hospitals of the logit of the true AUROC at which federations are simulated."""
+"""The true standard deviations between hospitals at which federations are simulated: of the logit of AUROC, or of the
+logarithm of an error."""
 
 SAME = 1e-9
 """Relative difference below which two values of a statistic count as equal."""

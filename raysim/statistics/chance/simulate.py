@@ -1,4 +1,4 @@
-"""Simulate federations with given numbers of rows: hospitals' figures under chance alone, or chance and a true spread.
+"""Simulate federations with given numbers of rows: hospitals' figures under chance alone, or with a true spread.
 
 For AUROC, scores are normal, with one ROC shape for all hospitals. All true spreads use the same normal numbers, so
 that results differ only because of the spread.
@@ -21,11 +21,12 @@ BLOCK = 1 << 21
 """The largest number of simulated scores, or of AUROCs, that are in memory at a time (16 MB)."""
 
 MOST_SPREADS = 13
-"""The number of true spreads for which a block reserves memory: fixed, so that results do not depend on it."""
+"""A block reserves memory for at least this many true spreads, so that results do not depend on how many are simulated.
+"""
 
 GAP = 64.0
 """The distance by which the scores of neighbouring hospitals are moved apart in one sorted array. Normal scores lie
-within half of it.
+within half of this distance around 0.
 """
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
@@ -181,7 +182,8 @@ def errors(
 ) -> Iterator[SimulatedFederations]:
     """Simulate the mean absolute errors of hospitals with ``rows [H]`` rows.
 
-    ``pooled [N]`` are the errors of all rows, not all of them 0. At a spread of 0 they are permuted over hospitals.
+    ``pooled [N]`` are the absolute errors of all rows; at least one is above 0. At a spread of 0, these errors are
+    permuted over hospitals.
 
     At every other spread ``tau`` in ``taus [T]``, a hospital's true error is sampled from a log-normal distribution.
     This distribution has the mean of all errors, and ``tau`` as the standard deviation of the logarithm. A row's error

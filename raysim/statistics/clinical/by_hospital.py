@@ -1,8 +1,9 @@
 """Calibration in the large at each hospital, and the number of hospitals at which risks are demonstrably wrong.
 
 Each hospital's number of events is tested against the predicted risks of its rows. If the risks are right, this number
-is Poisson-binomial (Hong 2013). The number of hospitals with wrong risks, and the list of them, are corrected for
-multiplicity (:mod:`raysim.statistics.several`). Definitions: ``docs/statistics.md``.
+is Poisson-binomial (Y. Hong: *On Computing the Distribution Function for the Poisson Binomial Distribution*, 2013). The
+number of hospitals with wrong risks, and the list of them, are corrected for multiplicity
+(:mod:`raysim.statistics.several`). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ AT_A_TIME = 256
 
 
 class HospitalCalibration(NamedTuple):
-    """Calibration in the large of ``H`` hospitals under one model; with several training seeds, means over seeds.
+    """Calibration in the large of ``H`` hospitals under one model; for several training seeds, see
+    :func:`calibration_over_seeds`.
 
     - ``observed [H]`` and ``expected [H]``: the numbers of events among ``rows [H]``; NaN if a prediction is NaN.
     - ``ratio [H]``: observed over expected events, with 95 % interval ``low [H]`` to ``high [H]``; NaN if no event is
       expected.
-    - ``p [H]``: the two-sided p-value of right predicted risks; NaN without rows or if a prediction is NaN.
+    - ``p [H]``: the two-sided p-value of the hypothesis that predicted risks are right; NaN without rows or if a
+      prediction is NaN.
     - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the
       interval lies in :data:`TOLERATED`; otherwise ``open``. It is empty where ``p`` is NaN.
     """
@@ -80,9 +83,9 @@ def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
 
 
 def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCalibration:
-    """Combine the calibration of the same hospitals over training ``seeds``, at least one.
+    """Combine calibrations of the same hospitals: ``seeds`` has one for each training seed, and must not be empty.
 
-    Figures are means over the seeds that define them. A hospital's p-value is the largest over seeds.
+    Figures are means over the seeds in which they are defined. A hospital's p-value is the largest over seeds.
     """
     if len(seeds) == 1:
         return seeds[0]

@@ -2,8 +2,8 @@
 bins.
 
 Functions take groups of rows that have the same prediction. Each bin of a histogram of scores is a group
-(:func:`from_histogram`). Sources: Cox 1958 (intercept and slope); Murphy 1973 (the parts of the Brier score).
-Definitions: ``docs/statistics.md``.
+(:func:`from_histogram`). Source of intercept and slope: D. R. Cox, *Two Further Applications of a Model for Binary
+Regression*, 1958. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _distances(bins: int) -> Floats:
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:
     """Fit a logistic regression of the events of ``B`` groups on ``columns [d, B]`` by Newton's method.
 
-    If the steps from coefficients of 0 become tiny far from the optimum, the fit is repeated from a slope of 1.
+    If the fit from coefficients of 0 does not end at the optimum, it is repeated with the last coefficient at 1.
     """
     for start in np.eye(len(columns))[[-1]] * np.arange(2)[:, None]:
         fitted = _fit_from(start, groups, columns, offset)

@@ -44,7 +44,7 @@ class CalibrationBins(NamedTuple):
 
 
 def calibration_bins(counts: ScoreCounts, bins: int) -> CalibrationBins:
-    """Compute the calibration plot of each hospital with a number of ``bins``. All figures of a hospital are NaN if one
+    """Compute the calibration plot of each hospital with ``bins`` bins. All figures of a hospital are NaN if one
     of its predictions is NaN.
     """
     sums = binned(counts, bins)

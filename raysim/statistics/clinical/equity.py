@@ -51,7 +51,7 @@ class ClinicalEquity(NamedTuple):
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
     - ``floor_std`` and ``floor_worst_decile``: the standard deviation and the worst decile of hospitals that differ
       only by chance, averaged over simulations. ``p``: the probability that such hospitals differ at least as much as
-      observed. All three are NaN if they are not computed for the figure, or for fewer than three hospitals.
+      observed. Each is NaN if it is not computed for the figure, or for fewer than three hospitals.
     """
 
     figure: str

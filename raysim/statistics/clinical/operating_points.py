@@ -18,7 +18,7 @@ from raysim.statistics.clinical.thresholds import threshold_at_sensitivity, thre
 NAN = float("nan")
 
 ROUNDING = 1e-12
-"""A sensitivity or specificity reaches the required value if it is lower by at most this, because of rounding."""
+"""Because of rounding, a sensitivity or specificity may be lower than required by this much."""
 
 BOOTSTRAP = 300
 """Number of bootstrap samples for the interval of a sensitivity or specificity whose threshold was chosen on the
@@ -52,8 +52,8 @@ def operating_points(
     """Return the threshold that reaches ``specificity`` over the rows of all hospitals, and the one that reaches
     ``sensitivity``.
 
-    They are chosen on ``validation`` rows, or else on the rows of ``counts``; figures on these rows are then
-    optimistic.
+    Both are chosen on the ``validation`` rows. If ``validation`` is None, they are chosen on the rows of ``counts``; on
+    these rows, figures are then optimistic.
     """
     chosen = (counts if validation is None else validation).together()
     groups = _by_bin(chosen)

@@ -2,8 +2,9 @@
 
 All methods compute the mode of the likelihood of a hospital's rows times normal priors on ``a`` and ``b``. Without
 priors, this is the maximum likelihood estimate; with a prior estimated from all hospitals, the empirical Bayes
-estimate. Sources: Vergouwe and others 2017 (the closed test); Laplace's approximation of the marginal likelihood.
-Definitions: ``docs/statistics.md``.
+estimate. Marginal likelihoods use Laplace's approximation. Source of the closed test: Y. Vergouwe et al., *A Closed
+Testing Procedure to Select an Appropriate Method for Updating Prediction Models*, 2017. Definitions:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ TAUS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
 """Candidates for the standard deviation of recalibration intercepts over hospitals."""
 
 PASSES = 4
-"""How often the mean of recalibration intercepts over hospitals is updated at each candidate in ``TAUS``."""
+"""How often the mean of recalibration intercepts over hospitals is updated at each candidate in ``TAUS`` above 0."""
 
 TWO_DF, ONE_DF = 5.991464547107979, 3.841458820694124
 """The 95th percentiles of chi-square with two degrees of freedom, and with one."""
@@ -44,7 +45,7 @@ ROUNDING = 1e-12
 """Relative decrease of the log posterior density that rounding alone can cause."""
 
 HALVINGS = 20
-"""How often a step that lowers the log posterior density is halved."""
+"""A step that lowers the log posterior density is halved at most this often."""
 
 NO_ROWS = "no validation rows"
 ONE_CLASS = "one class only"
@@ -91,7 +92,7 @@ class Shifts:
     """The recalibration ``logit p' = a + b logit p`` at each of ``H`` hospitals: ``intercept [H]`` (a) and ``slope
     [H]`` (b, above 0).
 
-    ``reason [H]`` says why a hospital's risks, or its slope, were left unchanged; empty if they were not.
+    ``reason [H]`` says why a hospital's risks, or only its slope, were left unchanged; otherwise it is empty.
     """
 
     intercept: Floats
@@ -139,8 +140,8 @@ def mode(
     hospitals; NaN if a mode is not finite.
 
     ``prior`` is the prior of ``a``; None means no prior. ``slope_variance`` is the variance of the prior of ``b``,
-    which has the mean 1. If it is 0, ``b`` is fixed at 1; None means no prior. A hospital without rows has the prior's
-    mean. ``start [H]`` are first values of ``a``.
+    which has the mean 1. If it is 0, ``b`` is fixed at 1; None means no prior. A hospital without rows has the priors'
+    means. ``start [H]`` are first values of ``a``.
     """
     mean = 0.0 if prior is None else prior.mean
     a, b = np.full(of.hospitals, mean) if start is None else start, np.ones(of.hospitals)
@@ -210,7 +211,11 @@ def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: 
 def _ascended(
     value: Callable[[Floats, Floats], Floats], a: Floats, b: Floats, step_a: Floats, step_b: Floats
 ) -> tuple[Floats, Floats]:
-    """Return ``a`` and ``b`` after a step. Each hospital's step is halved until its ``value`` does not decrease."""
+    """Return ``a`` and ``b`` after a step.
+
+    Each hospital's step is halved until the hospital's ``value`` does not decrease. After :data:`HALVINGS` halvings,
+    the step is left out.
+    """
     before, size = value(a, b), np.ones_like(a)
     before -= ROUNDING * np.abs(before)
     for _ in range(HALVINGS):

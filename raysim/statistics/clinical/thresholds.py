@@ -2,7 +2,7 @@
 
 A row is classified as positive if its score is at least the threshold.
 
-Source of net benefit: Vickers and Elkin 2006. Definitions: ``docs/statistics.md``.
+Source of net benefit: A. J. Vickers, E. B. Elkin, *Decision Curve Analysis*, 2006. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def net_benefits(
     threshold ``probability``.
 
     Returns the net benefit of acting on the model, the lower and upper limit of its 95 % interval, and the net benefit
-    of acting on everyone. The other arguments are arrays of numbers of rows. The results are NaN without rows.
+    of acting on everyone. All arguments except ``probability`` are numbers of rows. The results are NaN without rows.
     """
     t = np.asarray(probability, dtype=np.float64)
     if not ((t > 0) & (t < 1)).all():
@@ -70,9 +70,9 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
     """Return the smallest logit at which at least a share ``specificity`` of the non-events in ``groups`` is classified
     as negative.
 
-    Choose the threshold on validation rows: on the rows from which it is chosen, results are optimistic. It is infinite
-    if the specificity is reached only by classifying no row as positive. It is NaN if the specificity would allow less
-    than one false positive.
+    Choose the threshold on validation rows: on the rows from which it is chosen, results are optimistic. The threshold
+    is infinite if the specificity is reached only by classifying no row as positive, and NaN if the specificity would
+    allow less than one false positive.
     """
     order = np.argsort(groups.logit)
     logits, misses = groups.logit[order], (groups.rows - groups.events)[order]

@@ -1,7 +1,7 @@
 """The net benefit of acting on a model, compared with acting on all patients or on none.
 
 The interval for a population of similar hospitals is that of :mod:`raysim.statistics.differences.paired`. Source of net
-benefit: Vickers and Elkin 2006. Definitions: ``docs/statistics.md``.
+benefit: A. J. Vickers, E. B. Elkin, *Decision Curve Analysis*, 2006. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _limits(pair: Paired) -> Limits:
 
 
 def _ranges(among: NDArray[np.bool_]) -> tuple[tuple[float, float], ...]:
-    """Return the first and the last threshold of each run that is True in ``among [99]``, for the thresholds .01 to
+    """Return the first and the last threshold of each stretch of True in ``among [99]``, for the thresholds .01 to
     .99.
     """
     padded = np.concatenate([[False], among, [False]])

@@ -1,1 +1,1 @@
-"""The power of a federation's comparisons, computed only from the sizes of its hospitals."""
+"""The power of a federation's comparisons, computed from the sizes of its hospitals and from assumptions."""

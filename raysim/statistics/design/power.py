@@ -120,7 +120,7 @@ def slope_power(sites: Sites, halving: float, draws: int = SLOPES) -> float:
     logarithm of their size is demonstrated.
 
     ``halving`` is the increase of the true gain if a hospital is half as large. The share is NaN for fewer than ten
-    hospitals, or if all have the same size.
+    hospitals, or if all have nearly the same size.
     """
     rng, x = stream(0, "design of slope"), np.log(sites.rows)
     true = -halving / np.log(2.0) * (x - x.mean())

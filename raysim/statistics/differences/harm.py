@@ -1,8 +1,8 @@
 """The number of hospitals at which one model is demonstrably worse, or better, than another.
 
 Each hospital's difference in AUROC is tested in both directions. Of the two variances in
-:mod:`raysim.statistics.differences.one_hospital`, the one with the larger p-value counts. The numbers of hospitals, and
-the list of them, are corrected for multiplicity (:mod:`raysim.statistics.several`).
+:mod:`raysim.statistics.differences.one_hospital`, the one with the larger p-value is used. The numbers of hospitals,
+and the list of them, are corrected for multiplicity (:mod:`raysim.statistics.several`).
 
 Definitions: ``docs/statistics.md``.
 """
@@ -26,8 +26,8 @@ ENOUGH = 10
 
 
 class Harm(NamedTuple):
-    """The hospitals at which one model has a demonstrably lower AUROC than another (``losses``), and those at which it
-    has a demonstrably higher one (``gains``).
+    """At how many and at which hospitals one model has a demonstrably lower (``losses``) or higher (``gains``) AUROC
+    than another.
 
     ``too_few``: the number of hospitals with a defined difference, but with too few rows of the rarer class for a test.
     """
@@ -51,7 +51,7 @@ class OneSided(NamedTuple):
 
 
 def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
-    """Test at which hospitals a model has a lower AUROC than another, and at which a higher one.
+    """Test at which hospitals a model has a lower or a higher AUROC than another.
 
     ``models [S]`` are the hospitals' messages for the model in ``S`` training seeds, and ``against [S]`` those for the
     other model, with the same seeds and hospitals. A hospital's p-value is the largest over seeds.
@@ -76,8 +76,8 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
 
 
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
-    """Return the probability of a value below ``statistic``, which is a difference divided by its standard error. It is
-    1 for NaN.
+    """Return the probability of a value below ``statistic``, which is a difference divided by its standard error. The
+    result is 1 for NaN.
 
     The distribution is normal or, for finite ``draws``, Student's t with ``draws`` degrees of freedom.
     """

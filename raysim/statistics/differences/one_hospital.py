@@ -52,8 +52,8 @@ class OneSeed(NamedTuple):
 
 
 def one_seed(model: Sent, against: Sent) -> OneSeed:
-    """Compute the AUROC of ``model`` minus that of ``against`` at each hospital, with two estimates of its variance,
-    for one training seed. ``common`` is NaN if no hospital has two rows of each class.
+    """Compute the AUROC of ``model`` minus that of ``against`` at each hospital, and two estimates of this difference's
+    variance, for one training seed. ``common`` is NaN if no hospital has two rows of each class.
     """
     difference = u_statistics(model.pairs).auroc - u_statistics(against.pairs).auroc
     judged = np.isfinite(difference)
@@ -73,8 +73,8 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
     variance due to patients is the larger of the two estimates in :class:`OneSeed`. Patients who are tested in several
     seeds count once.
 
-    Limits are clipped to between -1 and 1. The observed AUROC of ``against`` does not limit them further: with few
-    events, it is often 1 although the true one is not. Limits can be NaN at hospitals with one row of a class.
+    Limits are clipped to between -1 and 1, but not at the observed AUROC of ``against``: with few events, this AUROC is
+    often 1 although the true AUROC is not. Limits can be NaN at hospitals with one row of a class.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])

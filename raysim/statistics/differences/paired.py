@@ -1,12 +1,13 @@
 """The difference of two strategies at the same hospitals, with two intervals.
 
 The default interval (``population``) is for a population of similar hospitals; the other (``fixed``) is for exactly
-these hospitals. The variance between hospitals already includes that between patients, so the larger of the two counts,
-not their sum. The variances due to hospitals and to seeds are each multiplied by the square of the t quantile of their
-own degrees of freedom.
+these hospitals. The variance between hospitals already includes that between patients. Therefore the larger of the two
+variances is used, not their sum. The variances due to hospitals and to seeds are each multiplied by the square of the t
+quantile of their own degrees of freedom.
 
-Sources: the cluster-robust variance HC2 with its degrees of freedom, Bell and McCaffrey 2002; the interval from
-variances of unequal certainty, Banerjee 1961. Definitions: ``docs/statistics.md``.
+Sources: the cluster-robust variance HC2 with its degrees of freedom, R. M. Bell and D. F. McCaffrey, *Bias Reduction in
+Standard Errors for Linear Regression with Multi-Stage Samples*, 2002; the interval from variances of unequal certainty,
+S. K. Banerjee, *On Confidence Interval for Two-Means Problem*, 1961. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ FEW_HOSPITALS = 10
 """Smallest number of hospitals for which reports show a worst decile and a slope on hospital size."""
 
 ENOUGH_SEEDS = 5
-"""With fewer training seeds, a warning says that the uncertain variance between seeds causes most of an interval's
-width."""
+"""With fewer training seeds, a warning says that the variation between seeds is uncertain."""
 
 SMALLEST_P = 1e-12
 """The smallest p-value that is returned."""
@@ -79,7 +79,7 @@ class Paired:
 
     @property
     def of_training(self) -> bool:
-        """Whether the difference allows claims about strategies and not only about trained models, which needs several
+        """Whether the difference allows claims about strategies, not only about trained models; this needs several
         seeds.
         """
         return self.seeds > 1
@@ -168,8 +168,8 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
 
     ``first`` and ``second`` are the models' AUROCs, and ``rows`` the numbers of test rows, ``[S, H]`` each. A hospital
     is left out in a seed in which it has no rows or one of its AUROCs is NaN. ``patients [H]`` are variances due to
-    patients from :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital has
-    both AUROCs. Raises ``ValueError`` for shapes that do not match.
+    patients from :func:`raysim.statistics.discrimination.sketches.patient_part`. If no hospital has both AUROCs,
+    ``hospitals`` and ``seeds`` are 0, and all other numbers NaN. Raises ``ValueError`` for shapes that do not match.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     if not a.shape == b.shape == r.shape:

@@ -1,4 +1,4 @@
-"""Correct the interval and the estimate of the best of many tried models for the search.
+"""Correct for a search: the interval and the estimate of the best of many tried models.
 
 The best of ``N`` candidates looks better than it is, because it was chosen. The interval of its difference from a
 reference is therefore adjusted by Holm's procedure for all candidates tried, not only for those reported. The estimate
@@ -56,7 +56,7 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
 
 def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> float:
     """Return how much better the best of ``K`` models looks because it was chosen. This gain is a mean over random
-    draws of the ``K`` means. They are normal, with the variance of a bootstrap over hospitals.
+    draws of the ``K`` means. The draws are normal, with the variance of a bootstrap over hospitals.
 
     ``figures [K, H]`` are each model's difference from the reference at each of ``H`` hospitals, averaged over seeds;
     ``rows [H]`` are the hospitals' weights. Hospitals with a NaN for any model are left out. The gain is 0 for fewer

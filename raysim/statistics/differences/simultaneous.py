@@ -2,7 +2,7 @@
 
 Intervals are adjusted by Holm's procedure: the probability of any false claim of a difference is at most 5 %, for any
 dependence between strategies. With few seeds, a bootstrap of the largest t statistic makes false claims far more often
-(``docs/statistics.md``). Source: Holm 1979.
+(``docs/statistics.md``). Source: S. Holm, *A Simple Sequentially Rejective Multiple Test Procedure*, 1979.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
     """Return the intervals of several ``differences``, in the same order, adjusted for their number by Holm's
     procedure. The intervals are for a population of similar hospitals.
 
-    The interval of equal models is 0 to 0; without a variance, limits are NaN. Neither is counted as a test.
+    The interval of equal models is 0 to 0; without a variance, limits are NaN. Such differences do not count as tests.
     """
     intervals = [pair.population() for pair in differences]
     tested = [k for k, pair in enumerate(differences) if pair.variance > 0]

@@ -1,4 +1,4 @@
-"""The difference of two models' worst decile at the same hospitals, for other hospitals and other training seeds.
+"""The difference of two models' worst deciles: an interval that allows for other hospitals and training seeds.
 
 Hospitals are resampled (bootstrap), each with the figures of both models. Seeds are too few to resample: the variance
 due to seeds is estimated from the differences in each seed, as in :mod:`raysim.statistics.differences.paired`.

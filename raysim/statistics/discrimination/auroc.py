@@ -7,7 +7,9 @@ The variance has two estimators.
 - The U-statistic is exactly unbiased. Its three components can be averaged over hospitals
   (:mod:`raysim.statistics.discrimination.common_curve`).
 
-Sources: DeLong, DeLong and Clarke-Pearson 1988; the fast form by ranks is Sun and Xu 2014; the components are Hoeffding
+Sources: E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson, *Comparing the Areas under Two or More Correlated Receiver
+Operating Characteristic Curves*, 1988; for the fast form by ranks, X. Sun, W. Xu, *Fast Implementation of DeLong's
+Algorithm*, 2014; for the components, W. Hoeffding, *A Class of Statistics with Asymptotically Normal Distribution*,
 1948. Definitions: ``docs/statistics.md``.
 """
 

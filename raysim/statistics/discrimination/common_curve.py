@@ -1,4 +1,6 @@
-"""One ROC shape for all hospitals: a variance of each hospital's AUROC that does not depend on this AUROC.
+"""The variance of each hospital's AUROC under one ROC shape for all hospitals.
+
+This variance does not depend on the hospital's own AUROC.
 
 DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. If all hospitals
 have the same ROC shape, the variance is known at such hospitals too, and is positive. It is computed from the three
@@ -19,8 +21,8 @@ from raysim.metrics.measures import hanley_mcneil
 from raysim.statistics.discrimination.auroc import PairSums, u_statistics, variance_from_components
 
 LEAST = 20
-"""Smallest number of rows of the rarer class, less one for each hospital, at which variance components are averaged
-over hospitals."""
+"""Smallest sum over hospitals of ``rows of the rarer class - 1`` at which variance components are averaged over
+hospitals."""
 
 EDGE = 0.02
 """Smallest distance of the common AUROC from 0 and 1."""
@@ -80,8 +82,8 @@ def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """Return the standard deviation of events' normal scores, divided by that of non-events, that gives the variance
-    components of ``auroc`` the ratio ``event / non_event``.
+    """Return the ratio of the standard deviations of events' and non-events' normal scores at which the variance
+    components of ``auroc`` have the ratio ``event / non_event``.
     """
     if not event + non_event > 0:
         return 1.0
@@ -115,7 +117,8 @@ def _mean(auroc: Floats, variance: Floats) -> float:
 
 
 def _orthant(h: Any, correlation: Any) -> Any:
-    """Return the probability that two standard normal variables with a given ``correlation`` are both below ``h`` (Owen
-    1956).
+    """Return the probability that two standard normal variables with a given ``correlation`` are both below ``h``.
+
+    D. B. Owen: *Tables for Computing Bivariate Normal Probabilities*, 1956.
     """
     return ndtr(h) - 2.0 * owens_t(h, np.sqrt((1 - correlation) / (1 + correlation)))

@@ -3,8 +3,9 @@
 The variance of a difference needs the covariance of two AUROCs. A hospital samples ``B`` normal numbers for each of its
 patients, once for all models and training seeds, and does not send them. For every model it sends ``B`` sums over test
 rows: each term is the row's influence on the AUROC times one of its patient's numbers. The mean product of two models'
-sums estimates DeLong's covariance of their AUROCs (a random projection; Johnson and Lindenstrauss 1984). The
-distribution of the sums depends only on these covariances, so the sums reveal nothing else about the rows.
+sums estimates DeLong's covariance of their AUROCs. This is a random projection (W. B. Johnson, J. Lindenstrauss:
+*Extensions of Lipschitz Mappings into a Hilbert Space*, 1984). The distribution of the sums depends only on these
+covariances, so the sums reveal nothing else about the rows.
 
 As a patient's numbers are the same in all seeds, sums averaged over seeds estimate the covariance of averaged AUROCs.
 """
@@ -21,8 +22,8 @@ from raysim.core.streams import normals
 from raysim.statistics.discrimination.auroc import Placements
 
 SUMS = 100
-"""Number of randomly weighted sums that a hospital sends for each model. The variance of one hospital then has a
-relative error of 14 %."""
+"""Number of randomly weighted sums that a hospital sends for each model. The variance that is estimated at one
+hospital then has a relative standard error of 14 %."""
 
 ROWS = 1024
 """Number of rows whose random numbers are generated at a time."""
@@ -78,8 +79,8 @@ def _pieces(
 
 
 def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: ArrayLike) -> Floats:
-    """Return for each hospital a variance that is due to its patients, ``[H]``: the variance of the sum, over ``S``
-    seeds, of the number of test rows times the difference in AUROC of two models.
+    """Return the variance due to each hospital's patients of a sum over ``S`` seeds, ``[H]``. A term of the sum is
+    the number of test rows times the difference in AUROC of two models.
 
     ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]``. ``rows
     [S, H]`` are the numbers of test rows.

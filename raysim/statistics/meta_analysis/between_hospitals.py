@@ -1,7 +1,9 @@
 """The mean of hospitals' figures and the prediction interval for a further hospital; each hospital's shrunken AUROC.
 
 Shrinking by a single estimate of the spread ignores the uncertainty of this estimate. Here estimates are therefore
-averaged over the posterior of the spread. Sources: Rubin 1981; Gelman 2006. Definitions: ``docs/statistics.md``.
+averaged over the posterior of the spread. Sources: D. B. Rubin, *Estimation in Parallel Randomized Experiments*, 1981;
+A. Gelman, *Prior Distributions for Variance Parameters in Hierarchical Models*, 2006. Definitions:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ def pooled(y: Floats, v: Floats, widest: float) -> Pooled:
     """Compute mean, standard deviation and prediction interval of a figure in a population of hospitals. ``y [H]`` are
     the figures of ``H`` hospitals, and ``v [H]`` their sampling variances.
 
-    Hospitals with an undefined figure or variance are left out. The interval of the mean is Hartung and Knapp's, the
-    standard deviation Paule and Mandel's. The prediction interval averages over the posterior of the standard
+    Hospitals with an undefined figure or variance are left out. The interval of the mean is Hartung and Knapp's; the
+    standard deviation is Paule and Mandel's. The prediction interval averages over the posterior of the standard
     deviation, which is at most ``widest``. All are NaN for fewer than three hospitals, and the prediction interval for
     fewer than five.
     """
@@ -103,9 +105,9 @@ class Posterior(NamedTuple):
 
 def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
     """Compute the posterior of the true figures of ``k`` hospitals and of a further hospital. The estimates ``y [k]``
-    are normal around the true figures with variances ``v [k]``, and the true figures normal over hospitals. Their mean
-    and variance have uniform priors; the variance is at most ``widest`` squared. A uniform prior of the standard
-    deviation would give too narrow intervals.
+    are normal around the true figures with variances ``v [k]``, and the true figures are normal over hospitals. The
+    mean and variance of the true figures have uniform priors; the variance is at most ``widest`` squared. A uniform
+    prior of the standard deviation would give too narrow intervals.
     """
     estimates, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
     steps = (np.arange(GRID) + 0.5) / GRID

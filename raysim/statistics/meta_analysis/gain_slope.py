@@ -72,7 +72,8 @@ def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainS
     """Fit hospitals' ``gains [H]`` on ``ln sizes [H]`` by weighted least squares. ``variance [H]`` is the smoothed
     variance of each gain.
 
-    Hospitals with a NaN are left out. All results are NaN for fewer than ten hospitals, or if all have the same size.
+    Hospitals with a NaN are left out. All results are NaN for fewer than ten hospitals, or if all have nearly the same
+    size.
     """
     d, v, n = (np.asarray(x, dtype=np.float64) for x in (gains, variance, sizes))
     defined = np.isfinite(d) & np.isfinite(v) & (n > 0)

@@ -3,7 +3,9 @@
 The model is ``y_i = mu_i + e_i`` with ``Var e_i = v_i``, where ``mu_i`` varies around ``mu`` with variance ``tau^2``.
 Arguments ``y`` and ``v`` are ``[k]``, finite, ``v > 0``; ``t`` stands for values of ``tau^2``.
 
-Sources: Paule and Mandel 1982; Hartung and Knapp 2001. Definitions and coverage: ``docs/statistics.md``.
+Sources: R. C. Paule, J. Mandel, *Consensus Values and Weighting Factors*, 1982; J. Hartung, G. Knapp, *On Tests of the
+Overall Treatment Effect in Meta-Analysis with Normally Distributed Responses*, 2001. Definitions and coverage:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
