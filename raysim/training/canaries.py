@@ -68,7 +68,7 @@ class CanaryModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return the model's ``logits_of_many`` with canary columns set to 0, or None."""
+        """Return the model's ``logits_of_many`` with canary columns set to 0; None if the model has no such method."""
         many = getattr(self._inner, "logits_of_many", None)
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 

@@ -33,7 +33,8 @@ class GroupRisk(NamedTuple):
     """A group's number of events compared with the number expected at its hospitals.
 
     ``ratio`` is observed over expected events. ``log_odds`` is the group's log odds ratio against the other patients of
-    its hospitals at equal predicted risk. ``low`` to ``high`` is its 95 % interval, ``p`` the p-value.
+    its hospitals at equal predicted risk. ``low`` to ``high`` is the 95 % interval of ``log_odds``, and ``p`` its
+    p-value.
     """
 
     group: str
@@ -97,7 +98,7 @@ def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: A
 
 def ratios(sums: Floats) -> Floats:
     """Return each hospital's ratio of observed to predicted events, ``[H]``, from ``sums [H, G, 4]`` of
-    :func:`risk_sums`; NaN without rows.
+    :func:`risk_sums`; NaN for a hospital whose sums are 0.
     """
     of_hospital = sums.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):

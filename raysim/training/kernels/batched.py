@@ -203,7 +203,7 @@ class _Step:
             theta.copy_(torch.where(self._frozen[:active], self._start[:active], theta))
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """Store the optimiser's state in ``Task.moments``, unless they are None."""
+        """Store each hospital's optimiser state in ``Task.moments``, unless this is None."""
         for h, task in enumerate(tasks):
             if task.moments is not None and self._name != "sgd":
                 task.moments.first = self._first[h].cpu().numpy()
