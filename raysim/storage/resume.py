@@ -66,9 +66,10 @@ class Ticket:
     """The id by which MLflow identifies the run."""
     finished: bool = False
     reached: int = 0
-    """An upper bound on the last round that was run since the latest start or resumption; 0 without privacy noise."""
+    """An upper bound on the last round that was run since the latest start or resumption; 0 if repeated rounds draw no
+    new noise."""
     starts: int = 0
-    """How often the run was started or resumed before the latest time; 0 without privacy noise."""
+    """How often the run was started or resumed before the latest time; 0 if repeated rounds draw no new noise."""
     rounds: int = 0
     """An upper bound on the number of rounds that were run again after earlier stops. Each repetition has a privacy
     cost."""

@@ -39,10 +39,10 @@ class Traffic:
     setup_down: int
     """The bytes that hospitals received before the first round."""
     models_held: Ids
-    """The number of models that each hospital needs for its local update and already had when the update began,
-    ``[N]``.
+    """The number of models that each hospital needs for its update and already had when the update began, ``[N]``.
 
-    It is 0 after the update has arrived. A resumed run needs it for updates in progress."""
+    It is 0 after the update has arrived. A resumed run needs it for updates in progress.
+    """
 
     def __init__(
         self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None

@@ -267,7 +267,7 @@ def begin(
 
 
 def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None = None) -> None:
-    """Store the optimiser's state in the task's ``moments``, unless they are None.
+    """Store the optimiser's state in the task's ``moments``, unless this field is None.
 
     ``restore`` is the inverse of ``arrange`` in :func:`begin`.
     """

@@ -16,7 +16,8 @@ from raysim.training.private import PrivateSteps
 
 
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the largest residual of each row, ``[n]``, with which the norm of the row's gradient is at most ``clip``.
+    """Return the largest residual of each row, ``[n]``, with which the norm of the row's gradient is at most ``clip``,
+    less the share :data:`MARGIN`.
 
     ``lengths [n]`` are the norms of the rows' features, with a 1 for the bias.
     """
