@@ -38,7 +38,7 @@ def fairness_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
     """Return one row per patient attribute and pair of its groups, with the difference between the two groups.
 
     ``docs/statistics.md`` explains the columns. Only the pair with the largest difference relative to its standard
-    error has a test and a decomposition.
+    error has a test and a decomposition of its pooled difference.
     """
     return pd.DataFrame(
         {"model": model, "attribute": attribute} | _of_pair(pair) | (_of_test(gap) if pair.groups == gap.groups else {})

@@ -41,7 +41,7 @@ FILE = "resume.json"
 PENDING_MLFLOW = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
-"""Name of a file beside checkpoints outside the run's folder: it says to which run they belong."""
+"""Name of a file beside checkpoints that are outside the run's folder. It says to which run these belong."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
@@ -69,7 +69,8 @@ class Ticket:
     """An upper bound on the last round that was run since the latest start or resumption; 0 if repeated rounds draw no
     new noise."""
     starts: int = 0
-    """How often the run was started or resumed before the latest time; 0 if repeated rounds draw no new noise."""
+    """How often the run was started or resumed before the latest start or resumption; 0 if repeated rounds draw no new
+    noise."""
     rounds: int = 0
     """An upper bound on the number of rounds that were run again after earlier stops. Each repetition has a privacy
     cost."""
@@ -239,7 +240,8 @@ class Opened:
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def begins(self, since: int) -> EarlierStarts:
-        """Return how often the run was started before, and how many rounds of these starts are run again.
+        """Return how often the run was started before, and an upper bound on the rounds of these starts that are run
+        again.
 
         The run continues after round ``since``. A repeated round costs privacy twice.
         """
@@ -249,8 +251,8 @@ class Opened:
         return earlier
 
     def reaches(self, round: int) -> None:
-        """Record that rounds up to ``round`` may run, and therefore count for the privacy cost. Call it before they
-        run.
+        """Record that rounds up to ``round`` may run, and therefore count for the privacy cost. Call this method before
+        these rounds run.
         """
         self.ticket = dataclasses.replace(self.ticket, reached=round)
         with writing(self.folder):

@@ -40,8 +40,8 @@ def predictors() -> dict[str, Callable[[], Any]]:
 def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.DataFrame:
     """Evaluate how well ``metrics`` predict ``target`` (``log_alpha`` or ``alpha``) over a study's feasible partitions.
 
-    Returns one row for each model and metric, for all partitions together (``all``) and, if there are several, for each
-    number of clients. R² is computed from predictions for held-out seeds.
+    Returns one row for each model and metric, for all partitions together (``all``), and for each number of clients if
+    there are several numbers. R² is computed from predictions for held-out seeds.
 
     - ``importance``: the model's own importance of the metric; a model's importances sum to 1.
     - ``permutation``: the fall of R² when the metric is shuffled.

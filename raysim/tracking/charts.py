@@ -1,6 +1,6 @@
 """Views of runs that MLflow opens by an address: a table of metrics, and charts of searched keys against objectives.
 
-A view says which runs and charts a page displays. raysim stores it in a tag of the experiment, as MLflow's button
+A view says which runs and charts a page displays. raysim stores a view in a tag of the experiment, as MLflow's button
 "Share" does, in the layout of MLflow 3.
 """
 

@@ -91,7 +91,7 @@ class _LeftBehind(Exception):
 
 
 class Sender:
-    """A thread that calls MLflow. ``error`` says why the last failed call failed; empty if none did."""
+    """A thread that calls MLflow. ``error`` is the message of the last call that failed; empty if none did."""
 
     def __init__(self, tracking: TrackingSection) -> None:
         self.error = ""
@@ -366,7 +366,7 @@ class Record:
 def send(runs: Iterable[PendingRun], tracking: TrackingSection) -> None:
     """Send stored runs to MLflow, with the status that they ended with. Raises MLflow's errors.
 
-    It may be called again after an error. A run must come after its parent.
+    After an error, the call may be repeated. A run must come after its parent.
     """
     check_reachable(tracking.uri)
     with host.environment(SETTINGS, keep=True):

@@ -254,7 +254,7 @@ class Traffic:
                 received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the distinct hospitals in ``ids [H]``, and the number of needed models that each already has.
+        """Return the distinct hospitals in ``ids [H]``, and the number of models that each needs and already has.
 
         ``ids`` has one id for each local update.
         """

@@ -62,8 +62,8 @@ class Layout:
         return self.size - sum(math.prod(shape) for shape in self.shapes[len(self.shapes) - self.buffers :])
 
     def penalised(self, name: str) -> bool:
-        """Return whether weight decay applies to a tensor, which is the case if it is no buffer and has two or more
-        dimensions.
+        """Return whether weight decay applies to a tensor. It applies to a tensor of two or more dimensions that is no
+        buffer.
         """
         return name not in self.measured and len(self.shapes[self.names.index(name)]) > 1
 
@@ -165,7 +165,7 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class ContrastTerm:
-    """A task's contrastive term (MOON, eq. 3).
+    """A task's contrastive term (MOON: Li et al., CVPR 2021, eq. 3).
 
     It draws the trained model's representation of a row towards the received model's representation, and away from that
     of the hospital's previous local model.

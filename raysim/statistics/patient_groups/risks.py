@@ -75,7 +75,8 @@ def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: A
     ``labels [n]`` are the groups of the rows. The four sums are:
 
     - the number of events;
-    - the expected number of events, after the hospital's risks were shifted so that their sum is its number of events;
+    - the expected number of events, after the hospital's risks were shifted so that their sum is the hospital's number
+      of events;
     - the information on an intercept of the group;
     - the predicted number of events, before the shift.
 

@@ -239,8 +239,8 @@ def _studentised(first: Floats, second: Floats) -> Floats:
 
 
 def _critical(largest: Floats, alpha: float) -> float:
-    """Return the largest statistic that is not rejected at level ``alpha``. The result is infinite if there are too few
-    arrangements.
+    """Return the largest statistic that is not rejected at level ``alpha``, from the statistics ``largest`` of
+    arrangements. The result is infinite if there are too few arrangements.
     """
     rank = int(alpha * len(largest) + 1e-9)
     return float(np.sort(largest)[::-1][rank]) if rank > 0 else float("inf")

@@ -194,7 +194,7 @@ class _Step:
     def __call__(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
         """Make one step for the first ``active`` hospitals, with batches of ``B`` rows.
 
-        With ``A = active``, the shapes are ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``. A row's weight is
+        With ``A = active``, the shapes are ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``. Weights are already
         divided by the number of rows in the batch; padding has the weight 0.
         """
         self._move(active, X, y, weight)

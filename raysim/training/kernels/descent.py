@@ -91,7 +91,9 @@ class StepRule(Protocol):
 
 
 class Sgd:
-    """Plain SGD with proximal terms: ``theta <- (1 - lr w) theta - lr gradient + lr anchor``."""
+    """Plain SGD with proximal terms (:func:`combined_proximal`): ``theta <- (1 - lr w) theta - lr gradient + lr
+    anchor``.
+    """
 
     def __init__(
         self, theta: Vector, rate: float, weight: float, anchor: Vector | None, decay: Decay | None, moments: Moments
