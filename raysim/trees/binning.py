@@ -68,7 +68,7 @@ class Bins:
 
     @cached_property
     def first(self) -> Ints:
-        """Return the index of each column's first bin if the bins of all columns are numbered in order, ``[F]``."""
+        """Return the index of each column's first bin among the consecutive bins of all columns, ``[F]``."""
         return np.concatenate([[0], np.cumsum(self.sizes + 1)[:-1]]).astype(np.int64)
 
     @cached_property

@@ -163,7 +163,7 @@ def answers(
 ) -> Answers:
     """Return when the local updates of the hospitals ``ids [H]`` end, and which of them are lost.
 
-    They start at ``began`` and take ``seconds [H]``. ``until [H]`` is the time at which each hospital becomes
+    The updates start at ``began`` and take ``seconds [H]``. ``until [H]`` is the time at which each hospital becomes
     unavailable (None: never). The moment of a dropout is uniform over the update's duration, and drawn from the random
     stream ``key``.
     """

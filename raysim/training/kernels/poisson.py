@@ -1,5 +1,5 @@
-"""Poisson regression of counts: a model's outputs are the means ``exp(w . x + b)``. It is fitted by Newton's method
-only.
+"""Poisson regression of counts: a model's outputs are the means ``exp(w . x + b)``. Models are fitted by Newton's
+method only.
 """
 
 from __future__ import annotations
