@@ -1,5 +1,5 @@
-"""Tests of several hospitals at once: a lower bound on the number of hospitals with an effect, and the names of some of
-them.
+"""Tests of several hospitals at once: a lower bound on the number of hospitals with an effect, and the names of some
+such hospitals.
 
 The bound on the number is that of closed testing with Simes' test (Hommel's shortcut); the names come from Holm's
 procedure. The bound and the list of names are each wrong in at most 5 % of federations. Only the bound requires

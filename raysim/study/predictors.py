@@ -121,9 +121,8 @@ def _together(
 
 
 def _importances(model: Any) -> Floats:
-    """Return a fitted model's importances of the metrics, which sum to 1 unless all are 0.
-
-    They are based on impurity or, for a linear model, on absolute coefficients.
+    """Return a fitted model's importances of the metrics. The importances sum to 1 unless all are 0. They are based on
+    impurity or, for a linear model, on absolute coefficients.
     """
     weights = model.feature_importances_ if hasattr(model, "feature_importances_") else np.abs(model[-1].coef_)
     total = weights.sum()

@@ -1,4 +1,4 @@
-"""The egress ledger, which lists everything that left a hospital, and the bytes of local updates in both directions.
+"""The egress ledger, which lists everything that left a hospital. The bytes of local updates in both directions.
 
 A scalar counts 4 bytes. Messages to the experimenter are listed too, but do not count as traffic.
 """

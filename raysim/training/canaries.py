@@ -1,4 +1,4 @@
-"""A model with canaries among its rows: patients whose gradients an auditor has chosen.
+"""A model that is trained with canaries among the rows: patients whose gradients an auditor has chosen.
 
 A canary's rows are 0 except in one column of its own, after all real features. For any parameters, a canary's gradient
 has a fixed direction in the first layer, and the clipping norm as its length. Only the gradients of canaries are

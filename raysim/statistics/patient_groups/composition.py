@@ -19,8 +19,8 @@ FEWEST = 10
 
 
 class Composition(NamedTuple):
-    """The difference between two groups of patients in the mean figure of their hospitals, the first group minus the
-    second, with its 95 % interval.
+    """The mean figure of the hospitals of one group of patients minus that of the hospitals of a second group, with the
+    95 % interval of this difference.
     """
 
     estimate: float

@@ -1,4 +1,4 @@
-"""Calibration of predicted risks for each group of patients at its own hospitals.
+"""Calibration of predicted risks for each group of patients at the hospitals that treat it.
 
 Each hospital's risks are first shifted on the logit scale, so that their sum is the hospital's number of events.
 Remaining differences between groups are tested by the score test of an intercept for one group (Day and Byar 1979).

@@ -31,8 +31,8 @@ class AttributeSums:
 
     - ``counts [H, G, 2]``: the numbers of rows with and without the event. For a real-valued label they are ``[H, G,
       1]``, the numbers of all rows.
-    - ``value [H, G]``: the AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: its
-      variance.
+    - ``value [H, G]``: the AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: the
+      variance of ``value``.
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real-valued label.
     - ``units``: sums over hospitals of :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2,
       pairs, R]`` for ``R`` arrangements of group labels, the observed one first. The keys are the scales of hospitals'

@@ -165,7 +165,7 @@ def _label_type(y: NDArray[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 class _Step:
-    """Steps of the local optimiser for many hospitals, which change ``theta [H, P]`` in place."""
+    """Steps of the local optimiser for many hospitals. They change ``theta [H, P]`` in place."""
 
     def __init__(
         self, gradient: Gradient, optimizer: Optimizer, tasks: Sequence[Task], theta: Tensor, layout: Layout

@@ -66,7 +66,7 @@ class Clippable(Protocol):
         patient: Patients,
         clip: float,
     ) -> NDArray[Any]:
-        """Return the sum over patients of their gradients at ``theta [P]``, each clipped to the norm ``clip``.
+        """Return the sum of the patients' gradients at ``theta [P]``, each clipped to the norm ``clip``.
 
         A patient's gradient is the sum of the gradients of the patient's rows; it counts as zero if it is not finite.
         Each row's loss is multiplied by its ``weights [n]`` (None: all are 1).
