@@ -81,7 +81,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
 
 
 def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
-    """Return whether each hospital's model was trained: ``yes``, ``no``, or ``one class`` if labels are all equal."""
+    """Return whether each hospital's model was trained: ``yes``, ``no``, or ``one class`` (all labels equal)."""
     trained = np.full(hospitals, "yes", dtype=object)
     for states, word in ((outcome.one_class, "one class"), (outcome.untrained, "no")):
         if model in states:

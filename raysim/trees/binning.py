@@ -23,7 +23,7 @@ class Bins:
     - ``joined``: the edges of all columns, concatenated. ``lengths [F]``: the number of edges of each column.
     - ``levels [F]``: the number of categories of each column; 0 for columns of numbers. Each category is a bin.
 
-    The last bin of each column is for missing values, and for categories without training rows.
+    The last bin of each column is for missing values and for unknown categories.
     """
 
     joined: Floats
