@@ -1,1 +1,1 @@
-"""Checkpoints, a run's files, and resuming from them."""
+"""Write and read a run's checkpoints and files, and resume a run from them."""

@@ -35,7 +35,7 @@ class Checkpoints:
         self._strategy = strategy
 
     def write(self, state: RunState) -> None:
-        """Write a checkpoint, then remove those of later rounds, and the oldest ones until ``keep`` are left.
+        """Write a checkpoint, then remove the checkpoints of later rounds, and the oldest ones until ``keep`` are left.
 
         Raises ``ResourceError`` if the checkpoint cannot be written.
         """

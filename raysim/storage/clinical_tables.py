@@ -98,7 +98,9 @@ def _figures(
 def _calibration(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], bins: int
 ) -> pd.DataFrame:
-    """Return ``calibration.csv`` of a model: one row per hospital and bin of predicted risk that has rows."""
+    """Return ``calibration.csv`` of a model: one row per hospital and bin of predicted risk; bins without predictions
+    are absent.
+    """
     filled = calibration_bins(counts, bins)
     at, bin_ = np.nonzero(filled.rows[which] > 0)
     cells = which[at], bin_

@@ -1,4 +1,4 @@
-"""The table of a linear model's coefficients, in standard deviations and in the units of the source's columns."""
+"""The table of a linear model's coefficients, per standard deviation and per unit of the source's columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from raysim.training.base import Layout
 COEFFICIENTS = "coefficients.csv"
 
 IMPORTANCE, DEPENDENCE = "importance.csv", "dependence.csv"
-"""Names of the files with the importance of each source column, and with the partial dependence on it."""
+"""Names of the files with the importance of each source column, and with the partial dependence of predictions on
+it."""
 
 INTERCEPT = "(intercept)"
 
@@ -46,7 +47,8 @@ def coefficients(
     - ``se``, ``low``, ``high``: standard error and 95 % interval of ``coefficient``, for the global model. They may be
       empty.
     - ``se_robust``, ``low_robust``, ``high_robust``: the same, but also valid if coefficients differ between hospitals.
-    - ``effect``: the meaning of a coefficient: the logarithm of an odds ratio or rate ratio, or a difference.
+    - ``effect``: the meaning of a coefficient: the logarithm of an odds ratio or rate ratio, or a difference; empty
+      without ``se``.
 
     The feature ``(intercept)`` comes last. With more than two classes there is one row for each model, ``class`` and
     feature.
@@ -85,7 +87,9 @@ def coefficients(
 
 
 def of_global_model(path: Path) -> pd.DataFrame:
-    """Read the rows of the global model from a file of :func:`coefficients`; none for more than two classes."""
+    """Read the rows of the global model from a file of :func:`coefficients`; no rows if there are more than two
+    classes.
+    """
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file)
         names = ("model", "feature", "effect")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def of_groups(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
-    """Return ``patients.csv``, ``fairness.csv`` and ``risks_by_group.csv`` by name; empty without groups."""
+    """Return ``patients.csv``, ``fairness.csv`` and ``risks_by_group.csv`` by name; empty tables are absent."""
     tables = {}
     if outcome.grouping is not None:
         tables["patients.csv"] = subgroups.table(federation, outcome.grouping, outcome.groups)
@@ -38,7 +38,7 @@ def fairness_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
     """Return one row per patient attribute and pair of its groups, with the difference between the two groups.
 
     ``docs/statistics.md`` explains the columns. Only the pair with the largest difference relative to its standard
-    error has a test and a decomposition.
+    error has a test and a decomposition of its pooled difference.
     """
     return pd.DataFrame(
         {"model": model, "attribute": attribute} | _of_pair(pair) | (_of_test(gap) if pair.groups == gap.groups else {})
@@ -93,7 +93,7 @@ ATTACK = "attack.csv"
 
 
 def as_json(figures: AttackFigures) -> dict[str, Any]:
-    """Return the metrics of an attack as values for JSON; undefined values become None."""
+    """Return the metrics of an attack, except those per hospital, as values for JSON; undefined values become None."""
     tree = dataclasses.asdict(figures)
     tree.pop("per_hospital")
     return dict(plain(tree))
@@ -117,7 +117,7 @@ TOP = (5, 10, 20)
 
 
 def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
-    """Return ``patient_clusters.csv`` and ``feature_overlap.csv`` by name; empty if patients are not clustered."""
+    """Return ``patient_clusters.csv`` and ``feature_overlap.csv`` by name; tables without content are absent."""
     tables = {"patient_clusters.csv": composition(federation, outcome), "feature_overlap.csv": overlap(outcome)}
     return {name: table for name, table in tables.items() if table is not None}
 
@@ -138,9 +138,10 @@ def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None
 
 
 def overlap(outcome: Outcome) -> pd.DataFrame | None:
-    """Return the :func:`mean_overlap` of patient clusters' most important features, one row for each number in ``TOP``.
+    """Return the :func:`mean_overlap` of patient clusters' most important features, one row for each number in ``TOP``
+    below the number of features.
 
-    Returns None for fewer than two clusters of patients, and for a model that is not linear.
+    Returns None without such a row, for fewer than two clusters of patients, and for a model that is not linear.
     """
     served = [rows for rows in outcome.serve.values() if rows.ndim == 2]
     if not served or len(models := np.unique(served[-1])) < 2 or set(outcome.layout.names) != {"weight", "bias"}:

@@ -139,14 +139,18 @@ def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> No
 
 
 def _count(value: Any, name: str, most: int = 2**62) -> int:
-    """Return ``value``, a whole number from 0 to ``most``. Raises :class:`Damaged`, which names ``name``."""
+    """Return ``value``. Raises :class:`Damaged`, with ``name`` in the message, if it is not a whole number from 0 to
+    ``most``.
+    """
     if type(value) is not int or not 0 <= value <= most:
         raise Damaged(f"its {name} is {value!r:.50}, which is not a whole number in the allowed range")
     return value
 
 
 def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays of a safetensors file, and raysim's JSON from its header. Raises ``ValueError`` if damaged."""
+    """Return the arrays of a safetensors file, and raysim's JSON from its header. Raises one of :data:`UNREADABLE` if
+    damaged.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -187,8 +191,9 @@ def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], stra
 def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
     """Add a traffic ledger to ``arrays``, and return its entries as ``[round, kind, hospitals, all, bytes, program]``.
 
-    ``hospitals`` is the number of hospitals. ``all`` is true if their ids are 0, 1, ... in order; ``bytes`` is a single
-    number if all sent equally much. Other ids and numbers are in the array ``ledger``.
+    ``hospitals`` is the number of hospitals. ``all`` is true if their ids are 0, 1, ... in order. ``bytes`` is what
+    each hospital sent, or None if hospitals sent different numbers. All other ids and numbers of bytes are in the array
+    ``ledger``.
     """
     rows, lists = [], [np.empty(0, dtype=np.int64)]
     for round, kind, hospitals, sent, program in ledger.entries:
@@ -201,7 +206,9 @@ def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
 
 
 def unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hospitals_in_all: int) -> Ledger:
-    """Restore the ledger that :func:`pack_ledger` stored. Raises :class:`Damaged` for too many hospitals."""
+    """Restore the ledger that :func:`pack_ledger` stored. Raises :class:`Damaged` for a wrong type or too many
+    hospitals.
+    """
     ledger, rest = Ledger(), arrays["ledger"]
     for round, kind, count, everyone, same, program in rows:
         # Checked before it is allocated.

@@ -1,4 +1,4 @@
-"""Folders of files that appear complete or not at all: on this machine, or on any file system of pyarrow."""
+"""Folders on this machine, or on any file system of pyarrow, in which files appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FileStore(Protocol):
         """Return a file's content."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, in a folder that is created if it does not exist."""
+        """Write a file. The folder is created if it does not exist."""
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -114,6 +114,6 @@ def check(location: str) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return an error's message in one line."""
+    """Return the first line of an error's message."""
     text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
     return str(text).splitlines()[0]

@@ -33,7 +33,7 @@ AS_THEY_ARE = ("figures", "sketches", "predictions", "untrained", "one_class", "
 """The fields of an :class:`Outcome` that are stored without conversion."""
 
 COUNTED = {"errors": ErrorCounts, "scores": ScoreCounts, "validation_scores": ScoreCounts}
-"""The fields of an :class:`Outcome` that map models to these classes of named tuples."""
+"""The fields of an :class:`Outcome` that map models to named tuples, with the class of the tuples."""
 
 
 def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> None:
@@ -72,7 +72,7 @@ def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> No
 
 
 def load_finished(folder: Path) -> Outcome | None:
-    """Read the outcome that :func:`save_finished` wrote; None if it is damaged."""
+    """Read the outcome that :func:`save_finished` wrote; None if it is missing or damaged."""
     try:
         arrays, header = read_tensors((folder / FINISHED).read_bytes())
         metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")

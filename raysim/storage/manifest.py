@@ -36,7 +36,7 @@ Kind = Literal["run", "compare", "curve", "study", "sweep", "audit", "design", "
 
 
 class Manifest:
-    """The list of the result files of one command in its folder, which it writes and removes.
+    """The list of the result files of one command in its folder. Its methods write and remove these files.
 
     ``kind`` is the command, ``version`` the version of raysim that wrote the files. ``files`` maps each file to its
     size (``bytes``) and digest (``blake2b``).
@@ -96,7 +96,7 @@ class Manifest:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """In this context, hold back all files that are written, and make them appear together at its end.
+        """Hold back all files that are written in this context, and make them appear together at its end.
 
         After an error, none of the files appears.
         """
@@ -177,7 +177,7 @@ class Manifest:
         return names
 
     def remove(self) -> None:
-        """Remove the listed files, the manifest, and the folders that are then empty."""
+        """Remove the listed files, the manifest, and the subfolders that are then empty."""
         for name in self._files:
             path = self.folder / name
             if name.endswith(f"/{NAME}") and path.exists():
@@ -215,7 +215,7 @@ def check_plain(folder: Path) -> None:
 
 
 def spare(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` if ``path`` is a device, a pipe or a result file, which must not be written to.
+    """Raise ``ConfigError`` if ``path`` is a device, a pipe or a result file: these must not be replaced.
 
     The error names the command-line ``option`` with which the user gave the path.
     """

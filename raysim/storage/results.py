@@ -1,4 +1,4 @@
-"""The files of a run, and its summary: CSV, JSON, safetensors. Opening them executes nothing."""
+"""The files of a run, such as its summary: CSV, JSON, YAML, safetensors. Opening them executes nothing."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ LONGEST_PART = 255
 
 
 def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
-    """Return the folder for results: ``out``, or ``runs/<name>/<time>-<id>`` if it is None.
+    """Return the folder for results: ``out``, or ``runs/<name>/<time>-<id>`` if ``out`` is None.
 
-    Raises ``ConfigError`` if the folder cannot be written, or if it has files but no ``manifest.json``. Any files are
-    allowed if a command is resumed (``again``).
+    Raises ``ConfigError`` if the folder cannot be written or holds a link, or if it has files but no ``manifest.json``.
+    A manifest is not required if a command is resumed (``again``).
     """
     folder = out or Path("runs") / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
     if "\0" in str(folder) or any(len(os.fsencode(part)) > LONGEST_PART for part in folder.parts):
@@ -79,8 +79,8 @@ def write_run(
 ) -> None:
     """Write a run's files, each completely or not at all. The files of its models are written only with ``models``.
 
-    ``predicted`` names the hospitals whose predictions are written, without the files of traffic and of clinical
-    metrics. If it is empty, predictions are written as configured.
+    ``predicted`` names the hospitals whose predictions are written; the files of traffic and of clinical metrics are
+    then omitted. If ``predicted`` is empty, all files are written as configured.
     """
     # Imported late: they take a fifth of a second.
     from raysim.storage import clinical_tables
@@ -135,7 +135,7 @@ def _write_models(out: Manifest, federation: Federation, outcome: Outcome, preci
 def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
     """Return the content of ``summary.json``: all metrics of the federation by name, and totals of traffic and time.
 
-    Metrics of the headline model are at the top; those of every model are under ``models``. Undefined values are None.
+    Metrics of the headline model are at the top level; those of every model are under ``models``.
     """
     model, headline = list(outcome.metrics.items())[-1]
     return {
@@ -161,7 +161,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
 def converged(outcome: Outcome) -> dict[str, Any]:
     """Return whether the training loss has converged, and the losses from which this follows.
 
-    The key ``convergence`` is None if it is unknown.
+    If this is unknown, ``convergence`` is None, and there are no losses.
     """
     training, model = outcome.convergence, outcome.losses.model
     if training is None:

@@ -41,7 +41,7 @@ FILE = "resume.json"
 PENDING_MLFLOW = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
-"""Name of the file that says to which run checkpoints outside the run's folder belong."""
+"""Name of a file beside checkpoints that are outside the run's folder. It says to which run these belong."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
@@ -59,25 +59,28 @@ class Ticket:
     kind: str
     settings: Mapping[str, Any]
     checkpoints: str
-    """The place of checkpoints: ``checkpoints`` in the folder itself, or another folder or URI."""
+    """The place of checkpoints: ``checkpoints`` in the run's folder, or another folder or URI."""
     working: str
     """The working directory of the command, from which relative paths start."""
     id: str
     """The id by which MLflow identifies the run."""
     finished: bool = False
     reached: int = 0
-    """An upper bound on the last round that the latest start has run; 0 for runs that do not resample noise."""
+    """An upper bound on the last round that was run since the latest start or resumption; 0 if repeated rounds draw no
+    new noise."""
     starts: int = 0
-    """The number of earlier starts; 0 for runs that do not resample noise."""
+    """How often the run was started or resumed before the latest start or resumption; 0 if repeated rounds draw no new
+    noise."""
     rounds: int = 0
-    """An upper bound on the rounds of earlier starts that were repeated. Each repetition has a privacy cost."""
+    """An upper bound on the number of rounds that were run again after earlier stops. Each repetition has a privacy
+    cost."""
     baselines: int = 0
     """How often the baseline (the runs without the attack) was started. Each start has a privacy cost."""
     format: int = FORMAT
 
     @property
     def fingerprint(self) -> str:
-        """The digest of the settings that determine the result, which every checkpoint contains."""
+        """The digest of the settings that determine the result. Every checkpoint contains this digest."""
         text = json.dumps(self.settings, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -88,7 +91,7 @@ class Ticket:
     def check_owner(self, folder: Path) -> None:
         """Raise ``ConfigError`` if the checkpoints are outside ``folder`` and belong to another run.
 
-        A run removes old checkpoints, so that a modified ``resume.json`` could remove another run's checkpoints.
+        A run removes old checkpoints: with a modified ``resume.json``, it could remove those of another run.
         """
         if self.checkpoints == CHECKPOINTS:
             return
@@ -237,7 +240,8 @@ class Opened:
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def begins(self, since: int) -> EarlierStarts:
-        """Return how often the run was started before, and how many rounds of these starts are run again.
+        """Return how often the run was started before, and an upper bound on the rounds of these starts that are run
+        again.
 
         The run continues after round ``since``. A repeated round costs privacy twice.
         """
@@ -247,7 +251,9 @@ class Opened:
         return earlier
 
     def reaches(self, round: int) -> None:
-        """Record, before they run, that rounds up to ``round`` may run and count for the privacy cost."""
+        """Record that rounds up to ``round`` may run, and therefore count for the privacy cost. Call this method before
+        these rounds run.
+        """
         self.ticket = dataclasses.replace(self.ticket, reached=round)
         with writing(self.folder):
             self.ticket.save(self.folder)
@@ -266,14 +272,15 @@ class Opened:
     def finished(self) -> Outcome | None:
         """Return the stored result of a finished run of a comparison.
 
-        Returns None if the run is not finished, or if one of its files is missing or changed: it must then be repeated.
+        Returns None if the run is not finished, or if one of its files is missing or changed: the run must then be
+        repeated.
         """
         if not (self.again and self.ticket.finished) or self.manifest.changed():
             return None
         return load_finished(self.folder)
 
     def forget(self) -> None:
-        """Remove all files of the run, and the folder if nothing else is in it."""
+        """Remove the result files, the manifest and ``resume.json``, and the folder if nothing else is in it."""
         (self.folder / FILE).unlink(missing_ok=True)
         self.manifest.remove()
         with contextlib.suppress(OSError):
@@ -294,7 +301,8 @@ def opened(
     """Open ``folder`` for a run or comparison, locked against other processes.
 
     With ``again``, the run or comparison in the folder is resumed, if there is one. Raises ``ConfigError`` if its
-    settings have changed. In all other cases the files of an earlier one are removed, and the configuration is written.
+    settings have changed. In all other cases the files of an earlier run or comparison are removed, and the
+    configuration is written.
 
     - ``frozen``: the complete configuration, as it is stored.
     - ``data``: the fingerprint of the data.

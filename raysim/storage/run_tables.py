@@ -23,7 +23,7 @@ from raysim.statistics.meta_analysis.between_hospitals import shrunken_auroc
 from raysim.strategies.base import Floats
 
 VIRTUAL = ("virtual_seconds", "asked", "staleness")
-"""Columns of the table of rounds of unreliable hospitals."""
+"""Columns that the table of rounds has only in runs with unreliable hospitals."""
 
 
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
@@ -51,8 +51,9 @@ def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
 def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
     """Return ``hospitals.csv``: one row per hospital and model. Undefined values are empty.
 
-    ``participated`` is the number of the ``rounds`` in which the hospital sent an update; it is absent under a privacy
-    guarantee. ``cluster`` is the hospital's cluster; it is empty if the hospital is in none.
+    ``participated`` is the number of rounds, out of ``rounds``, in which the hospital sent an update or ran a client
+    program; it is absent under a privacy guarantee. ``cluster`` is the hospital's cluster; it is empty if the hospital
+    is in none.
     """
     task, tables = federation.task, []
     took_part = outcome.participated(len(federation.hospitals))
@@ -80,7 +81,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
 
 
 def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
-    """Return whether each hospital's model was trained: ``yes``, ``no``, or ``one class`` if labels are all equal."""
+    """Return whether each hospital's model was trained: ``yes``, ``no``, or ``one class`` (all labels equal)."""
     trained = np.full(hospitals, "yes", dtype=object)
     for states, word in ((outcome.one_class, "one class"), (outcome.untrained, "no")):
         if model in states:
@@ -108,7 +109,7 @@ def split_table(federation: Federation) -> pd.DataFrame:
 
 
 def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
-    """Yield :func:`split_table` in parts, which bounds memory."""
+    """Yield the table of :func:`split_table` in parts, to limit memory."""
     names, parts = np.array(federation.hospitals, dtype=object), np.array(PARTS, dtype=object)
     order, bounds = np.argsort(federation.source_rows, kind="stable"), federation.bounds
     for at in slices(len(order)):

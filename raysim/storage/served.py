@@ -1,7 +1,8 @@
 """The models of a run, and the model used for each hospital: ``models.safetensors`` and ``serving.json``.
 
 Each parameter vector is stored under a name, its owner: ``global``, ``cluster/<k>``, ``personal/<hospital>``, or the
-model's name for any other vector that all hospitals use.
+model's name for any other vector that all hospitals use. A hospital's second personal vector is named
+``<model>/<hospital>``.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ PREPROCESSING = "preprocessing.json"
 FORMAT = 1
 
 DIVISION = "division"
-"""Prefix of the names of the arrays of the rule that assigns rows to groups of patients."""
+"""Prefix of the names of arrays that belong to the rule by which rows are assigned to groups of patients."""
 
 PERSONAL = "personal/"
 
 NOBODY = "(untrained)"
-"""The name in place of a parameter vector if a hospital's model is untrained. Its rows are not scored."""
+"""The name in place of a parameter vector if a hospital's model is untrained. The hospital's rows are not scored."""
 
 Owners = str | tuple[str, ...]
-"""The name of the parameter vector for a hospital's rows, or one name for each group of its rows."""
+"""The name of the parameter vector for a hospital's rows, or one name for each group of its patients."""
 
 ELSEWHERE = f"{RECALIBRATED} for other hospitals"
 """Name of the recalibrated model for hospitals that did not take part in the run."""
 
 
 class Shift(NamedTuple):
-    """A recalibration of a model's outputs: ``intercept + slope * outputs``. ``of`` names its parameter vector."""
+    """A recalibration of a model's outputs: ``intercept + slope * outputs``. ``of`` names the model's parameters."""
 
     of: str
     intercept: float
@@ -74,7 +75,7 @@ class Served:
     division: Division | None = None
     """The rule that assigns rows to groups of patients; None if models are for whole hospitals."""
     shifts: Mapping[str, Shift] = field(default_factory=dict)
-    """The recalibration of each recalibrated model, by its name."""
+    """Each recalibration by its name, which ``owners`` has in place of a parameter vector's name."""
 
     def of(self, owner: str) -> tuple[NDArray[Any], Shift | None]:
         """Return the parameter vector with the name ``owner``, and the recalibration of its outputs, if any."""
@@ -133,8 +134,8 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
 def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
     """Return ``plain`` with one more model, which is recalibrated at each hospital.
 
-    Hospitals that did not take part use the mean recalibration if all participants use the same parameter vector as
-    they do. Otherwise they are not recalibrated.
+    Hospitals that did not take part use the mean recalibration if they use the same parameter vector as all
+    participants. Otherwise their model is not recalibrated.
     """
     shifts: dict[str, Shift] = {}
 
@@ -186,7 +187,7 @@ def _stored_rows(outcome: Outcome) -> list[int]:
 def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Owners | None:
     """Return the name of the parameter vector for hospitals that did not take part.
 
-    It belongs to the last model with a single vector for all hospitals, else to the global model. None if there is
+    It is that of the last model with a single vector for all hospitals, else that of the global model. None if there is
     neither, or if each hospital has private parameters.
     """
     if outcome.private is not None:
@@ -288,7 +289,7 @@ def _each(owners: Owners) -> Iterable[str]:
 def _packed(division: Division | None, arrays: Arrays) -> Any:
     """Return JSON values of the rule that divides rows into groups, and add the rule's arrays to ``arrays``.
 
-    If the rule's fields cannot be stored, the result has only the name of its class, and the reason.
+    If the rule's fields cannot be stored, the result has only the name of the rule's class, and the reason.
     """
     if division is None:
         return None
@@ -305,7 +306,7 @@ def _packed(division: Division | None, arrays: Arrays) -> Any:
 def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> Division:
     """Return the rule that divides rows into groups, as :func:`_packed` stored it.
 
-    Its class must be in a module of the strategy's classes, so that no file decides which module is imported.
+    The rule's class must be in a module of the strategy's classes, so that no file decides which module is imported.
     """
     name = tree["class"]
     if "not_kept" in tree:

@@ -32,7 +32,9 @@ PANELS = (
 
 
 def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Figure]:
-    """Yield the plots of a study: metrics of label skew against alpha, how well each predicts alpha, and clusters."""
+    """Yield the plots of a study: metrics of label skew against alpha, how well each predicts alpha, and numbers of
+    clusters (if any).
+    """
     yield metrics_by_alpha(table, metrics)
     yield importances(shares)
     if "clusters" in table:
@@ -68,9 +70,10 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
 
 
 def importances(shares: pd.DataFrame) -> Figure:
-    """Plot for each metric and model R² of the metric alone, its importance, and the R² lost if it is shuffled.
+    """Plot for each metric and model R² of the metric alone, the metric's importance, and the R² lost if it is
+    shuffled.
 
-    The metric that predicts best alone is on top.
+    The metric that alone predicts best is on top.
     """
     rows = shares[shares["clients"] == ALL]
     models = [str(model) for model in dict.fromkeys(rows["model"])]
@@ -102,7 +105,7 @@ def importances(shares: pd.DataFrame) -> Figure:
 
 
 def clusters(table: pd.DataFrame) -> Figure:
-    """Plot the strategy's number of clusters, mean and range over seeds, for each number of clients and alpha."""
+    """Plot the strategy's number of clusters, averaged over seeds, for each number of clients and alpha."""
     alphas, sizes = sorted(table["alpha"].unique()), sorted(table["clients"].unique())
     means, lows, highs = (
         table.pivot_table(index="clients", columns="alpha", values="clusters", aggfunc=how, dropna=False)

@@ -1,4 +1,6 @@
-"""Partitions a data set over a grid, and measures how much clients differ and how many clusters a strategy chooses."""
+"""Partitions a data set at each point of a grid. Measures how much clients differ, and how many clusters a strategy
+chooses.
+"""
 
 from __future__ import annotations
 

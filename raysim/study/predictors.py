@@ -40,8 +40,8 @@ def predictors() -> dict[str, Callable[[], Any]]:
 def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.DataFrame:
     """Evaluate how well ``metrics`` predict ``target`` (``log_alpha`` or ``alpha``) over a study's feasible partitions.
 
-    Returns one row for each model and metric, both for all partitions together (``all``) and for each number of
-    clients. R² is computed from predictions for held-out seeds.
+    Returns one row for each model and metric, for all partitions together (``all``), and for each number of clients if
+    there are several numbers. R² is computed from predictions for held-out seeds.
 
     - ``importance``: the model's own importance of the metric; a model's importances sum to 1.
     - ``permutation``: the fall of R² when the metric is shuffled.
@@ -104,8 +104,9 @@ def _predicted(make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[ND
 def _together(
     make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[NDArray[np.bool_]]
 ) -> tuple[float, Floats]:
-    """Compute R² of a model with all ``D`` metrics, and its fall ``[D]`` if each metric is shuffled in held-out
-    rows."""
+    """Compute R² of a model with all ``D`` metrics, and the fall ``[D]`` of R² if one metric is shuffled in held-out
+    rows.
+    """
     predicted, shuffled = np.empty_like(y), np.empty((X.shape[1], SHUFFLES, len(y)))
     for k, out in enumerate(folds):
         model = make().fit(X[~out], y[~out])
@@ -120,9 +121,8 @@ def _together(
 
 
 def _importances(model: Any) -> Floats:
-    """Return a fitted model's importances of the metrics, which sum to 1.
-
-    They are based on impurity, or on absolute coefficients of a linear model.
+    """Return a fitted model's importances of the metrics. The importances sum to 1 unless all are 0. They are based on
+    impurity or, for a linear model, on absolute coefficients.
     """
     weights = model.feature_importances_ if hasattr(model, "feature_importances_") else np.abs(model[-1].coef_)
     total = weights.sum()

@@ -24,7 +24,7 @@ from raysim.study.predictors import importances
 from raysim.study.settings import Study, read_study
 
 DECIDED = ("clients", "partition", "silo", "smallest")
-"""Keys of a pooled source that say how rows are assigned to clients, which a study's grid sets."""
+"""Keys of a pooled source that say how rows are assigned to clients. In a study, the grid determines this."""
 
 READ = ("name", "data")
 
@@ -74,7 +74,8 @@ def _check_read(config: Config) -> None:
 def _source(config: Config) -> Pooled:
     """Return the study's data source.
 
-    Raises ``ConfigError`` if its data are already divided among hospitals, or if it sets a key that the grid sets.
+    Raises ``ConfigError`` if its data are already divided among hospitals, or if the configuration sets a key of
+    :data:`DECIDED`.
     """
     source = build_source(config.data)
     if not isinstance(source, Pooled):

@@ -1,7 +1,7 @@
 """Views of runs that MLflow opens by an address: a table of metrics, and charts of searched keys against objectives.
 
-A view says which runs and charts a page displays. MLflow stores it in a tag of the experiment, as its button "Share"
-does; the layout is that of MLflow 3.
+A view says which runs and charts a page displays. raysim stores a view in a tag of the experiment, as MLflow's button
+"Share" does, in the layout of MLflow 3.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectiv
     - ``objectives`` maps metrics to the better direction, ``max`` or ``min``. The best run by the first metric is on
       top.
     - Each of ``params``, which have numbers as values, has a section with a chart against each objective.
-    - A last section plots ``params`` and ``choices`` (of any type) in parallel coordinates.
+    - A last section plots ``params`` and ``choices`` (parameters of any type) in parallel coordinates.
 
     The last sections of a view that is too long for MLflow are omitted.
     """

@@ -105,7 +105,8 @@ class Tracker:
         return run_id
 
     def go_on(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
-        """Reopen the run with the same value of the tag ``RUN_TAG``, or :meth:`start` one; return its id.
+        """Reopen the run whose tag ``RUN_TAG`` has the same value as in ``tags``, or :meth:`start` a run. Return the
+        run's id.
 
         A run that has ended successfully stays unchanged.
         """

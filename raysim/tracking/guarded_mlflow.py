@@ -2,7 +2,7 @@
 
 Once configured, the Assistant runs commands for any request from this machine, without log-in. MLflow has no setting
 that disables it. MLflow's server can be started with another web application, which an entry point of the group
-``mlflow.app`` names; raysim uses the one here.
+``mlflow.app`` names; raysim's entry point names the one in this module.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ GROUPS = {
     "validation_loss": "loss",
     "delta": "privacy",
 }
-"""The groups of metrics that are not computed over hospitals."""
+"""The groups of some metrics that are not computed over hospitals, by the name of the metric."""
 
 
 def metric_name(name: str) -> str:

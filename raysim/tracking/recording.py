@@ -87,11 +87,11 @@ def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], second
 
 
 class _LeftBehind(Exception):
-    """Raised in the thread that calls MLflow when the command no longer waits for it."""
+    """Raised in the thread that calls MLflow, once the command no longer waits for this thread."""
 
 
 class Sender:
-    """A thread that calls MLflow. ``error`` says why the last call failed, if it did."""
+    """A thread that calls MLflow. ``error`` is the message of the last call that failed; empty if none did."""
 
     def __init__(self, tracking: TrackingSection) -> None:
         self.error = ""
@@ -144,7 +144,7 @@ class Sender:
 
 
 class Recorder(Sender):
-    """Creates MLflow records of an experiment's runs, which a separate thread sends in the order of the runs.
+    """Creates records of an experiment's runs for MLflow. A separate thread sends them in the order of the runs.
 
     When its context ends without an error, ``pending`` contains the runs that are not completely in MLflow.
     """
@@ -271,7 +271,8 @@ class Recorder(Sender):
     def _answered(self) -> None:
         """Count one more call of MLflow that has returned.
 
-        Raises :class:`_LeftBehind` if the command no longer waits for this thread; a later command may send its data.
+        Raises :class:`_LeftBehind` if the command no longer waits for this thread; a later command may send the missing
+        data.
         """
         super()._answered()
         if self._left_behind:
@@ -292,8 +293,8 @@ class Recorder(Sender):
 class Record:
     """The record of one run for MLflow. An exception in its context marks the run as failed or killed.
 
-    The recorder sets four fields: ``run_id``, the run's id in MLflow; ``sent``, the number of rounds sent;
-    ``doubtful``, whether MLflow may have more data than ``sent`` says; ``over``, whether all data have been sent.
+    The recorder sets ``run_id``, the run's id in MLflow; ``sent``, the number of rounds sent; ``doubtful``, whether
+    MLflow may have more data than ``sent`` says; ``over``, whether all data have been sent.
     """
 
     recorder: Recorder
@@ -365,7 +366,7 @@ class Record:
 def send(runs: Iterable[PendingRun], tracking: TrackingSection) -> None:
     """Send stored runs to MLflow, with the status that they ended with. Raises MLflow's errors.
 
-    It may be called again after an error. A run must come after its parent.
+    After an error, the call may be repeated. A run must come after its parent.
     """
     check_reachable(tracking.uri)
     with host.environment(SETTINGS, keep=True):

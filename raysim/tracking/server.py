@@ -44,7 +44,7 @@ class TrackingServer:
 
 @contextlib.contextmanager
 def serving(uri: str, port: int) -> Iterator[TrackingServer]:
-    """Start an MLflow server on the loopback interface, and wait until it replies. It ends with the context.
+    """Start an MLflow server on the loopback interface, and wait until it replies. The server ends with the context.
 
     Raises ``ConfigError`` if the server ends at once, and ``ResourceError`` if it does not reply in time.
     """
@@ -102,7 +102,9 @@ def _answers(server: TrackingServer, until: float) -> bool:
 
 
 def newest_runs(uri: str) -> str:
-    """Return the address, within MLflow's site, of the experiment with a store's newest run; empty without runs."""
+    """Return the address, within MLflow's site, of the experiment that has the newest run of a store; empty if there
+    are no runs.
+    """
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)

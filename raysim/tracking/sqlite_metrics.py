@@ -39,8 +39,8 @@ class SqliteMetrics:
         self._usable: bool | None = None
 
     def write(self, run_id: str, points: Sequence[Any]) -> bool:
-        """Write all finite metric values (``points``, MLflow's objects) of a run, or none; return whether they are
-        written.
+        """Write the metric values ``points`` of a run (finite, as MLflow's objects), all or none; return whether they
+        are written.
 
         Raises ``sqlite3.Error`` if the database cannot be written.
         """

@@ -1,4 +1,4 @@
-"""Addresses of stores that record runs, and checks whether they can be written to."""
+"""Addresses of stores that record runs, and a check whether a store can be written to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SERVERS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql":
 
 
 def check_reachable(uri: str) -> None:
-    """Raise ``ConfigError`` if the MLflow store at ``uri`` cannot be written to."""
+    """Raise ``ConfigError`` if the MLflow store at ``uri`` cannot be reached, or is a file that cannot be written."""
     if uri == NOWHERE:
         return
     try:

@@ -27,8 +27,8 @@ from raysim.traffic.ledger import (
 class Traffic:
     """Counts the bytes that a job's hospitals receive and send, by round; round 0 is the time before training.
 
-    A model that a hospital has already received in this round, with the call of a client program, is not counted again
-    for its local update.
+    A model is not counted again for a local update if the hospital has already received it, either in the same round
+    with the call of a client program, or after the last round for validation losses.
     """
 
     down: int
@@ -39,7 +39,7 @@ class Traffic:
     setup_down: int
     """The bytes that hospitals received before the first round."""
     models_held: Ids
-    """The number of models that each hospital needs for its local update and already had at its beginning, ``[N]``.
+    """The number of models that each hospital needs for its update and already had when the update began, ``[N]``.
 
     It is 0 after the update has arrived. A resumed run needs it for updates in progress.
     """
@@ -106,7 +106,7 @@ class Traffic:
         return received, sum(sizes.values(), np.zeros(len(ids), dtype=np.int64)) * SCALAR_BYTES
 
     def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
-        """Record a secure sum: hospitals ``ids [h]`` sent ``sent`` bytes each, and received ``down`` together."""
+        """Record a secure sum: hospitals ``ids [h]`` sent ``sent`` bytes each, and together received ``down``."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, np.full(len(ids), sent, dtype=np.int64))
         self.down += down
         if self._round == 0:
@@ -217,7 +217,7 @@ class Traffic:
     def exchanged(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Floats, Floats]:
         """Return the bytes that each of the hospitals ``ids [H]`` will receive and send for its local update.
 
-        They are recorded only when the updates arrive.
+        The bytes are recorded only when the updates arrive.
         """
         each, models = problem.entries(ids), self._models(state)
         hospitals, held = self._held(each, problem, state)
@@ -254,7 +254,7 @@ class Traffic:
                 received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the distinct hospitals in ``ids [H]``, and the number of needed models that each already has.
+        """Return the distinct hospitals in ``ids [H]``, and the number of models that each needs and already has.
 
         ``ids`` has one id for each local update.
         """

@@ -1,4 +1,4 @@
-"""The egress ledger, which lists everything that left a hospital, and the bytes of local updates in both directions.
+"""The egress ledger, which lists everything that left a hospital. The bytes of local updates in both directions.
 
 A scalar counts 4 bytes. Messages to the experimenter are listed too, but do not count as traffic.
 """
@@ -73,7 +73,8 @@ class Ledger:
     entries: list[Entry] = field(default_factory=list)
 
     def add(self, round: int, kind: str, hospitals: Ids, scalars: int | NDArray[Any], program: str = "") -> int:
-        """Record that each of the ``hospitals [h]`` sent ``scalars`` numbers of 4 bytes, one count or an array ``[h]``.
+        """Record that each of the ``hospitals [h]`` sent ``scalars`` (an integer or an array ``[h]``) numbers of 4
+        bytes.
 
         Return the bytes of all hospitals together.
         """
@@ -132,8 +133,8 @@ def named_rows(problem: LocalProblem) -> Ids:
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
     """Return the number of scalars that hospitals receive for each of the ``H`` local updates of ``problem``, ``[H]``.
 
-    A model has ``size`` scalars. A hospital receives the same model only once, and all ``models`` of the server if it
-    starts from a mixture. Arrays for a client program are included.
+    A model has ``size`` scalars. A hospital receives the same model only once. If it starts from a mixture, it receives
+    all ``models`` models of the server. Arrays for a client program are included.
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)

@@ -62,7 +62,9 @@ class Layout:
         return self.size - sum(math.prod(shape) for shape in self.shapes[len(self.shapes) - self.buffers :])
 
     def penalised(self, name: str) -> bool:
-        """Return whether weight decay applies to a tensor: it is no buffer and has at least two dimensions."""
+        """Return whether weight decay applies to a tensor. It applies to a tensor of two or more dimensions that is no
+        buffer.
+        """
         return name not in self.measured and len(self.shapes[self.names.index(name)]) > 1
 
     @cached_property
@@ -128,7 +130,7 @@ class Task:
     - ``proximal``: the pairs ``(weight_j, towards_j [P])`` of the proximal terms.
     - ``batches(epoch)``: a function that returns a random generator at the beginning of that epoch's stream. From this
       generator kernels draw the order of the epoch's rows, and then the model's random numbers (dropout). Kernels call
-      it once for each epoch, in order; with full batches, only if the model draws random numbers.
+      ``batches`` once for each epoch, in order; with full batches, only if the model draws random numbers.
     - ``linear [P]``: the coefficients of the additional term ``linear . theta``.
     - ``frozen [P]``: a mask of the parameters that do not change.
     - ``contrast``: a contrastive term, which few models support.
@@ -163,10 +165,10 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class ContrastTerm:
-    """A task's contrastive term (MOON, eq. 3).
+    """A task's contrastive term (MOON: Li et al., CVPR 2021, eq. 3).
 
-    It draws a row's representation by the trained model towards that by the received model, and away from that by the
-    hospital's previous local model.
+    It draws the trained model's representation of a row towards the received model's representation, and away from that
+    of the hospital's previous local model.
     """
 
     weight: float

@@ -1,8 +1,8 @@
 """The model ``boosted_trees``: gradient-boosted trees on the recorded columns, grown from sums over rows.
 
 Columns are used as recorded: numbers are not scaled, missing values are not replaced, and categories are indices. The
-model is stored as a vector of parameters (:mod:`raysim.trees.stored`). Strategies for boosted trees add trees to it;
-there is no gradient descent.
+model is stored as a vector of parameters (:mod:`raysim.trees.stored`). Strategies for boosted trees add trees to the
+model; there is no gradient descent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model with canaries among its rows: patients whose gradients an auditor has chosen.
+"""A model that is trained with canaries among the rows: patients whose gradients an auditor has chosen.
 
 A canary's rows are 0 except in one column of its own, after all real features. For any parameters, a canary's gradient
 has a fixed direction in the first layer, and the clipping norm as its length. Only the gradients of canaries are
@@ -68,7 +68,7 @@ class CanaryModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return the model's ``logits_of_many`` with canary columns set to 0, or None."""
+        """Return the model's ``logits_of_many`` with canary columns set to 0; None if the model has no such method."""
         many = getattr(self._inner, "logits_of_many", None)
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 

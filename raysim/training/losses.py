@@ -66,7 +66,7 @@ def default_rate(loss: str | None, *, real_label: bool) -> float:
 def choose(loss: str | None, n_classes: int) -> str:
     """Return the name of the loss for a label with ``n_classes`` classes (0: a real-valued label).
 
-    If ``loss`` is None, it is the log loss for classes, and the squared loss for a real-valued label. Raises
+    If ``loss`` is None, the result is the log loss for classes, and the squared loss for a real-valued label. Raises
     ``ConfigError`` for a loss that does not fit the label.
     """
     if n_classes:

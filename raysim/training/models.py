@@ -36,7 +36,8 @@ def build_model(
     - ``n_classes``: 0 means that the label is a real number. A module then has one output, and a family must have
       ``regression`` among its ``labels``.
     - ``levels()``: a function that returns the number of categories of each feature, 0 for a numeric feature; None
-      means that all are numeric. Only families that use columns without preprocessing (attribute ``raw``) receive them.
+      means that all are numeric. Only families that use columns without preprocessing (attribute ``raw``) receive these
+      numbers.
     - ``init``: ``default`` is the family's own initialisation, ``zeros`` sets all parameters to 0.
 
     Raises ``ConfigError`` for an unusable configuration, and ``ResourceError`` for a model that is too large for this

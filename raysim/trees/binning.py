@@ -23,7 +23,7 @@ class Bins:
     - ``joined``: the edges of all columns, concatenated. ``lengths [F]``: the number of edges of each column.
     - ``levels [F]``: the number of categories of each column; 0 for columns of numbers. Each category is a bin.
 
-    The last bin of each column is for missing values, and for categories without training rows.
+    The last bin of each column is for missing values and for unknown categories.
     """
 
     joined: Floats
@@ -68,7 +68,7 @@ class Bins:
 
     @cached_property
     def first(self) -> Ints:
-        """Return the index of each column's first bin if the bins of all columns are numbered in order, ``[F]``."""
+        """Return the index of each column's first bin among the consecutive bins of all columns, ``[F]``."""
         return np.concatenate([[0], np.cumsum(self.sizes + 1)[:-1]]).astype(np.int64)
 
     @cached_property

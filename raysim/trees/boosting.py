@@ -67,7 +67,9 @@ class Validation:
     """Validation rows, whose loss decides when boosting ends and how many trees are kept."""
 
     def __init__(self, task: TreeTask, start: Forest, rows: Rows, stop: Stop) -> None:
-        """``start`` is the forest to which trees are added. The margins of ``rows`` already include its trees."""
+        """``start`` is the forest to which trees are added. The margins of ``rows`` already include the trees of
+        ``start``.
+        """
         self._task, self._start, self._rows, self._stop = task, start, rows, stop
         # A model without trees is zeros, whatever its first margins will be.
         self._checks = Checks(self._loss(rows.margins if len(start) else np.zeros_like(rows.margins)))

@@ -9,9 +9,10 @@ With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the small
 of the values are not larger. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of ``v_k`` and
 ``w_k``. Equal edges count once, and there is no edge after the largest value.
 
-With ``edges: exact`` all 32 bits are used, with ``edges: codes`` only the first 16. The edge is then the midpoint of
-the largest number that begins with the bits of ``v_k`` and the smallest number that begins with the bits of ``w_k``.
-Values between ``v_k`` and edge ``k`` differ from ``v_k`` by at most 1/128 of ``v_k``.
+With ``edges: exact`` all 32 bits are used. With ``edges: codes`` values with the same first 16 bits count as equal, and
+edge ``k`` is the midpoint of the largest number that begins with the bits of ``v_k`` and the smallest number that
+begins with the bits of ``w_k``. Recorded values between ``v_k`` and edge ``k`` differ from ``v_k`` by at most 1/128 of
+``|v_k|``.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
 
 
 def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, Ints, dict[int, Floats]]:
-    """Find the edges between the bins of the numeric ``columns``; return them by column, ascending.
+    """Find the edges between the bins of the numeric ``columns``; return the ascending edges of each column.
 
     A column has at most ``bins - 1`` edges. The generator yields requests for counts of rows, and receives the counts.
     """
@@ -111,7 +112,8 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
 def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
-    """Return the first ``bits`` bits of the values with the ``ranks [F, R]``, and the number of values up to these.
+    """Return the first ``bits`` bits of the values with the ``ranks [F, R]``, and the number of values whose first
+    ``bits`` bits are not larger.
 
     Ranks count from 1. For ranks that are not between 1 and ``total [F]``, results are meaningless.
     """

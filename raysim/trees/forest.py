@@ -21,7 +21,7 @@ from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeTask
 
 OF_TREES = ("column", "threshold", "missing_left", "levels", "value", "gain", "hessian", "rows")
-"""The fields of a forest whose first axis is the trees."""
+"""The fields of a forest in which the first axis is the trees."""
 
 WORD = 16
 """The number of categories that one integer stores, one bit each."""

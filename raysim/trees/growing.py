@@ -2,7 +2,7 @@
 
 The nodes of a tree are numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``. Of two
 children, only the histogram of the child with fewer rows is requested, or of the left child if both have equally many.
-Subtracting it from the parent's gives the other histogram exactly, because histograms consist of whole numbers.
+Subtracting it from the parent's histogram gives the other child's exactly, because histograms consist of whole numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Grown:
     bin: NDArray[np.int16]
     """The last bin that goes left at each split, ``[I]``; for categories, see :attr:`raysim.trees.splits.Split.bin`."""
     left: NDArray[np.bool_]
-    """Whether each bin of the split's column goes left, ``[I, L]``; the bin of missing values is the column's last."""
+    """Whether each of up to ``L`` bins of the split's column goes left, ``[I, L]``; the column's last bin is that of
+    missing values."""
     gain: Floats
     """The gain of each split, ``[I]``; 0 if a node is not split."""
     sums: Floats

@@ -15,7 +15,7 @@ from raysim.core.arrays import Floats, Ints
 from raysim.trees.binning import Bins
 
 CHANNELS = 3
-"""The sums in each bin: of gradients, of second derivatives, and the number of rows."""
+"""The number of values in each bin: the sums of gradients and of second derivatives, and the number of rows."""
 
 MOST_CELLS = 2**11
 """The largest number of :class:`Cells` in a group of columns, so that sums stay in the cache."""
@@ -121,7 +121,7 @@ class Binned:
 def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
     """Return the sums of ``g`` and ``h`` and the number of rows in each of ``count`` bins, ``[count, 3]``.
 
-    ``places [n, G]`` are the bins (or cells) of each row.
+    ``places [n, width]`` are the bins of each row, one for each column, or its cells, one for each group of columns.
     """
     n, width = places.shape
     ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)
@@ -133,7 +133,7 @@ def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
 def _ones(count: int) -> Floats:
     """Return ``count`` ones.
 
-    Each power of two has its array, because SciPy copies a view of less than half of an array.
+    There is an array for each power of two, because SciPy copies a view that is less than half of its array.
     """
     return _ones_of((count - 1).bit_length())[:count] if count else np.ones(0)
 

@@ -1,8 +1,8 @@
 """Each row's contribution to the sums from which trees are grown: the gradient and the second derivative of its loss.
 
 Both are rounded, row by row, to whole multiples of 2^-30. A row's margin is the initial margin plus the values of the
-leaves that the row reaches, all whole multiples of 2^-40. Numeric labels are first divided by a power of two,
-``2^scale``, so that they are between -1 and 1. Sums over rows are exact for up to 2^23 rows.
+leaves that the row reaches, all whole multiples of 2^-40. For the squared loss, labels are first divided by a power of
+two, ``2^scale``, so that they are between -1 and 1. Sums of numbers between -1 and 1 are exact for up to 2^23 rows.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def base(loss: Loss, sums: Floats, rows: int) -> Ints:
     """Return the margins ``[K]`` of a model without trees that minimise the loss, as integers in units of ``2^-40``.
 
     ``sums`` is the number of rows of each class, ``[C]``, or the sum of the labels ``[1]`` (divided by ``2^scale``).
-    For more than two classes, margins have mean 0. Raises ``ValueError`` for a class without rows, and if all counts
-    are 0.
+    For more than two classes, margins have mean 0. Raises ``ValueError`` if a class has no rows, or if all labels of a
+    Poisson model are 0.
     """
     if loss in ("logistic", "softmax"):
         if (sums <= 0).any():

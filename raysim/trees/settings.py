@@ -112,8 +112,8 @@ class TreeTask:
         return self.settings.trees
 
     def personal(self) -> TreeTask:
-        """Return the task for the trees that a hospital adds when it fine-tunes: few and shallow, because it has few
-        rows.
+        """Return the task for the trees that a hospital adds when it fine-tunes: few and shallow, because a hospital
+        has few rows.
         """
         settings = self.settings
         own = replace(

@@ -2,7 +2,8 @@
 
 Let G and H be the sums of gradients and of second derivatives over a node's rows. A split divides them into GL and HL
 on the left side, and GR and HR on the right side. The gain of a split is ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H +
-l2)``. The node is split if half of the gain exceeds ``gamma`` and both sides have ``min_rows`` rows. Further rules:
+l2)``. The node is split if half of the gain exceeds ``gamma`` and both sides have at least ``min_rows`` rows. Further
+rules:
 
 - Rows with a missing value go to the side that gives the larger gain. If no training row of the node has a missing
   value, missing values go to the side with more rows, or left if both sides have equally many.
@@ -125,7 +126,9 @@ def _accumulated(values: Floats) -> Floats:
 
 
 def _ordered_levels(values: Floats, bins: Bins, l2: float) -> Ints | None:
-    """Return the order of bins by ``G/(H + l2)`` in each node and column, ``[m, B, F]``; None without categories."""
+    """Return the order of bins by ``G/(H + l2)`` in each node and column of categories, ``[m, B, F]``; None without
+    categories. Columns of numbers keep their order.
+    """
     if not any(bins.levels):
         return None
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -146,7 +146,7 @@ class Answers:
         """Return a mask ``[H]`` of the updates that are used, and the time at which the server continues.
 
         The server continues when ``wanted`` updates have arrived, when every hospital has replied or is lost, or at the
-        ``deadline``. Updates that arrive simultaneously are used in the order of hospital ids.
+        ``deadline``, whichever is first. Updates that arrive simultaneously are used in the order of hospital ids.
         """
         order = np.lexsort((ids, self.ends))
         order = order[~self.lost[order]]
@@ -163,8 +163,9 @@ def answers(
 ) -> Answers:
     """Return when the local updates of the hospitals ``ids [H]`` end, and which of them are lost.
 
-    They start at ``began`` and take ``seconds [H]``. ``until [H]`` is the time at which each hospital becomes
-    unavailable (None: never). The moment of a dropout is sampled uniformly from the random stream ``key``.
+    The updates start at ``began`` and take ``seconds [H]``. ``until [H]`` is the time at which each hospital becomes
+    unavailable (None: never). The moment of a dropout is uniform over the update's duration, and drawn from the random
+    stream ``key``.
     """
     ends, lost = began + seconds, np.zeros(len(ids), dtype=np.bool_)
     if system.dropout.any():

@@ -1,1 +1,3 @@
-"""Differences between patient groups within hospitals, and differences because groups go to different hospitals."""
+"""Differences between patient groups within hospitals, and differences that arise because groups go to different
+hospitals.
+"""

@@ -1,9 +1,9 @@
-"""Arrangements of group labels over a hospital's rows. Labels are permuted within each outcome, so that the counts of
-each group do not change.
+"""Arrangements of group labels over a hospital's rows. Labels are permuted within each outcome, so that the number of
+rows of each group and outcome does not change.
 
 An arrangement assigns a group of patients to each row. The first arrangement is always the observed one. If there are
-at most :data:`DRAWS` arrangements over all hospitals together, all are used, otherwise a random sample. A hospital's
-sample depends only on its own rows and its own stream of random numbers.
+at most :data:`DRAWS` arrangements over all hospitals together, all are used. Otherwise each hospital uses a random
+sample. Apart from its size, the sample depends only on the hospital's own rows and stream of random numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DRAWS = 1999
 """Largest number of sampled arrangements of group labels, in addition to the observed one."""
 
 MOST_ENTRIES = 400_000_000
-"""Largest product of the number of rows and the number of arrangements."""
+"""Largest product of the number of rows and the number of arrangements, unless :data:`FEWEST_DRAWS` requires more."""
 
 FEWEST_DRAWS = 199
 """Smallest number of sampled arrangements of group labels."""
@@ -55,7 +55,7 @@ def within_limit(counts: ArrayLike) -> int | None:
 
 def permuted(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
     """Permute the group ``labels [n]`` of rows that have the same outcome. The first column of the result ``[n, 1 +
-    draws]`` is ``labels``, and each other column a random permutation.
+    draws]`` is ``labels``, and each other column is a random permutation of ``labels``.
     """
     codes = np.asarray(labels, dtype=np.int8)
     # Sorting random numbers that carry a label in their last bits permutes the labels.

@@ -1,4 +1,4 @@
-"""Differences between groups of patients because they are treated at different hospitals.
+"""Differences between groups of patients that arise because the groups are treated at different hospitals.
 
 For each group, hospitals' figures, such as AUROC, are averaged with the group's numbers of rows as weights.
 """
@@ -19,8 +19,8 @@ FEWEST = 10
 
 
 class Composition(NamedTuple):
-    """The difference between two groups of patients in the figures of the hospitals that treat them, with its 95 %
-    interval. It is the first group's mean minus the second's.
+    """The mean figure of the hospitals of one group of patients minus that of the hospitals of a second group, with the
+    95 % interval of this difference.
     """
 
     estimate: float
@@ -33,14 +33,15 @@ NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
 
 
 def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Composition:
-    """Compute the difference between two groups of patients in the figures of the hospitals that treat them.
+    """Compute the difference between two groups of patients in the mean figure of their hospitals, weighted by each
+    group's rows.
 
     ``figure [H]`` are the figures of ``H`` hospitals; ``first [H]`` and ``second [H]`` are the groups' numbers of rows
     at each hospital.
 
-    Hospitals with a NaN figure are left out. The interval is by the jackknife over hospitals, with Student's t. The
-    difference is NaN if a group has no rows. Its limits are NaN for fewer than ten hospitals, or if a group is at one
-    hospital only.
+    Hospitals whose figure is not finite are left out. The interval is computed by the jackknife over hospitals, with
+    Student's t. The difference is NaN if a group has no rows. Its limits are NaN for fewer than ten hospitals, or if a
+    group is at one hospital only.
     """
     from scipy.special import stdtrit  # actors start without it
 

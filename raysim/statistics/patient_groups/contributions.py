@@ -1,5 +1,5 @@
-"""One hospital's contribution to the comparison of groups: each group's figure and its variance at the hospital, for
-each arrangement of group labels.
+"""One hospital's contribution to the comparison of groups: each group's figure (AUROC or mean absolute error) at the
+hospital and the figure's variance, for each arrangement of group labels.
 
 All sums are of whole numbers that floats represent exactly, so that the order of addition does not matter.
 """
@@ -17,7 +17,8 @@ from raysim.core.arrays import Floats
 from raysim.statistics.patient_groups.arrangements import Labels
 
 ONE_ROW = 1.0 / 12.0
-"""The variance assumed over a class with one row: that of a uniform variable, as for uninformative scores."""
+"""The variance of placements assumed for a class with one row: that of a uniform variable, as for uninformative
+scores."""
 
 BLOCK = 1 << 23
 """Largest number of group labels (rows times arrangements) processed at once."""
@@ -28,8 +29,9 @@ on the order of hospitals."""
 
 
 class Figures(NamedTuple):
-    """The figure of each group of patients at one hospital, and the figure's variance; NaN for a group without the
-    necessary rows. Both have the shape ``[G, R]``, for ``G`` groups and ``R`` arrangements of group labels.
+    """The figure (AUROC or mean absolute error) of each group of patients at one hospital, and the figure's variance.
+    Both are NaN for a group without the necessary rows, and have the shape ``[G, R]``, for ``G`` groups and ``R``
+    arrangements of group labels.
     """
 
     value: Floats
@@ -37,12 +39,13 @@ class Figures(NamedTuple):
 
 
 def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], groups: int) -> Figures:
-    """Compute the AUROC of each of ``groups`` groups of patients at one hospital, from the group's own rows, and
-    DeLong's variance of it.
+    """Compute the AUROC of each of ``groups`` groups of patients at one hospital, from the group's own rows, and the
+    variance of this AUROC by DeLong's method.
 
     ``scores [n]`` and ``event [n]`` belong to the rows with a known group. ``labels`` has ``R`` permutations of the
     group labels: an array ``[m, R]`` for the ``m`` events and an array ``[n - m, R]`` for the other rows, both in the
-    order of rows. For a class with one row, the variance is :data:`ONE_ROW`.
+    order of rows. If a group has only one row of a class, :data:`ONE_ROW` replaces the sample variance of this class's
+    placements.
     """
     z, positive = np.asarray(scores), np.asarray(event, dtype=bool)
     few, many, (few_labels, many_labels) = z[positive], z[~positive], labels
@@ -81,7 +84,7 @@ class _Wins:
         """Count under each of ``R`` arrangements how many rows of a group (``of_group [n, R]``) are below each score of
         ``few``.
 
-        Returns twice the number of rows below, in which a tie counts 1, and the number of ties.
+        Returns twice the number of rows below plus the number of ties, and the number of ties alone.
         """
         kind = np.min_scalar_type(2 * len(of_group))  # small numbers are added many at a time
         rows = of_group.astype(kind, copy=False)
@@ -135,11 +138,11 @@ def _added(a: NDArray[Any], b: NDArray[Any]) -> Floats:
 
 
 def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
-    """Return the sample variance of the placements of ``rows`` rows of one class: each row's share of the ``others``
-    rows of the other class that it is ranked correctly against.
+    """Return the sample variance of the placements of ``rows`` rows of one class; :data:`ONE_ROW` for one row. A row's
+    placement is the share of the ``others`` rows of the other class against which it is ranked correctly.
 
-    ``total`` and ``squares`` are the sums over rows of ``2 * others`` times the placement, and of the square of this
-    number.
+    ``total`` is the sum over rows of ``2 * others`` times the placement, and ``squares`` the sum of the squares of
+    these products.
     """
     if rows == 1:
         return np.full(len(total), ONE_ROW)
@@ -147,12 +150,13 @@ def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
 
 
 def averaged(errors: ArrayLike, labels: Labels, groups: int) -> tuple[Figures, int]:
-    """Compute for each group of patients at one hospital the mean of its ``errors [n]`` (finite, at least 0) and the
-    variance of this mean; and the scale of both.
+    """Compute for each group of patients at one hospital the mean of the group's errors and the variance of this mean.
+    Returns both, and their scale.
 
-    ``labels [n, R]`` are the groups of rows under each of ``R`` arrangements. The unit of means is 2 to the power of
-    the scale, so that no error exceeds 1; variances are in the square of this unit. Errors are rounded to a millionth
-    of this unit, and more coarsely beyond 4,096 rows. For a group with one row, the variance of all rows is used.
+    ``errors [n]`` are finite and at least 0; ``labels [n, R]`` are the groups of rows under each of ``R`` arrangements.
+    The unit of means is 2 to the power of the scale, so that no error exceeds 1; variances are in the square of this
+    unit. Errors are rounded to a millionth of this unit, and more coarsely from 4,096 rows on. For a group with one
+    row, the variance of the errors of all rows is used.
     """
     every = np.asarray(errors, dtype=np.float64)
     scale = int(np.frexp(every.max(initial=0.0))[1])
@@ -185,7 +189,8 @@ def weights(counts: ArrayLike) -> Floats:
     """Return the weight of each pair of groups at each hospital, ``[..., pairs]``. ``counts [..., G, outcomes]`` are
     the numbers of rows of each group and outcome.
 
-    The weight is 1 over the sum of both groups' reciprocal counts. It is 0 if a count is 0.
+    The weight is 1 over the sum of the reciprocal counts of both groups and all outcomes. It is 0 if one of these
+    counts is 0.
     """
     rows = np.asarray(counts, dtype=np.float64)
     with np.errstate(divide="ignore"):
@@ -195,8 +200,8 @@ def weights(counts: ArrayLike) -> Floats:
 
 
 def contribution(figures: Figures, weight: Floats) -> NDArray[np.int64]:
-    """Return what one hospital adds to the sums over hospitals, an integer array of shape ``[2, pairs, R]`` for ``R``
-    arrangements of group labels.
+    """Return what one hospital adds to the sums over hospitals, an array ``[2, pairs, R]`` of integers in units of
+    ``2^-36``, for ``R`` arrangements of group labels.
 
     For each pair of groups there are two numbers: the weighted difference (first group minus second), and the variance
     of the difference times the squared weight. ``weight [pairs]`` are the weights of the pairs at the hospital.

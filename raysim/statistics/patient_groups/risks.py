@@ -1,4 +1,4 @@
-"""Calibration of predicted risks for each group of patients at its own hospitals.
+"""Calibration of predicted risks for each group of patients at the hospitals that treat it.
 
 Each hospital's risks are first shifted on the logit scale, so that their sum is the hospital's number of events.
 Remaining differences between groups are tested by the score test of an intercept for one group (Day and Byar 1979).
@@ -33,7 +33,8 @@ class GroupRisk(NamedTuple):
     """A group's number of events compared with the number expected at its hospitals.
 
     ``ratio`` is observed over expected events. ``log_odds`` is the group's log odds ratio against the other patients of
-    its hospitals at equal predicted risk. ``low`` to ``high`` is its 95 % interval, ``p`` the p-value.
+    its hospitals at equal predicted risk. ``low`` to ``high`` is the 95 % interval of ``log_odds``, and ``p`` its
+    p-value.
     """
 
     group: str
@@ -74,7 +75,8 @@ def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: A
     ``labels [n]`` are the groups of the rows. The four sums are:
 
     - the number of events;
-    - the expected number of events, after the hospital's risks were shifted so that their sum is its number of events;
+    - the expected number of events, after the hospital's risks were shifted so that their sum is the hospital's number
+      of events;
     - the information on an intercept of the group;
     - the predicted number of events, before the shift.
 
@@ -97,7 +99,7 @@ def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: A
 
 def ratios(sums: Floats) -> Floats:
     """Return each hospital's ratio of observed to predicted events, ``[H]``, from ``sums [H, G, 4]`` of
-    :func:`risk_sums`; NaN without rows.
+    :func:`risk_sums`; NaN for a hospital whose sums are 0.
     """
     of_hospital = sums.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):

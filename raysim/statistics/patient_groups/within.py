@@ -2,9 +2,9 @@
 
 The gap is the difference between two groups' AUROC, or mean absolute error, within a hospital, averaged over hospitals
 with the same weights for both groups. Groups that merely go to different hospitals therefore have no gap (Simpson's
-paradox). For the test, group labels are permuted within hospital and outcome. The statistic is divided by the standard
-error of each permutation, so that the test keeps its level if only the distributions of scores differ (Janssen 1997).
-Definitions: ``docs/statistics.md``.
+paradox). For the test, group labels are permuted within hospital and outcome. In each permutation, the statistic is
+divided by its standard error, so that the test keeps its level if groups differ only in their distributions of scores
+(Janssen 1997). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class AttributeSums:
 
     - ``counts [H, G, 2]``: the numbers of rows with and without the event. For a real-valued label they are ``[H, G,
       1]``, the numbers of all rows.
-    - ``value [H, G]``: the AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: its
-      variance.
+    - ``value [H, G]``: the AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: the
+      variance of ``value``.
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real-valued label.
     - ``units``: sums over hospitals of :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2,
-      pairs, R]`` for ``R`` arrangements of group labels, the observed one first. Hospitals whose errors have different
-      scales are summed separately.
+      pairs, R]`` for ``R`` arrangements of group labels, the observed one first. The keys are the scales of hospitals'
+      errors: each scale has its own sum.
     """
 
     counts: Ints
@@ -214,7 +214,9 @@ def within_gap(
 
 
 def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
-    """Return the gaps of all tested attributes, with p-values adjusted for their number by Holm's procedure."""
+    """Return the gaps of all tested attributes, with ``p_holm``, the p-value adjusted for the number of attributes by
+    Holm's procedure.
+    """
     adjusted = holm([gap.p for gap in gaps])
     return [replace(gap, p_holm=float(p)) for gap, p in zip(gaps, adjusted, strict=True)]
 
@@ -229,7 +231,7 @@ def _over_pairs(values: Floats, sign: float) -> Floats:
 
 def _studentised(first: Floats, second: Floats) -> Floats:
     """Return the differences ``first`` divided by their standard errors, the roots of ``second``. The result is 0 for a
-    difference of 0, and infinite for another with a standard error of 0.
+    difference of 0. For any other difference with a standard error of 0, it is infinite.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = first / np.sqrt(second)
@@ -237,8 +239,8 @@ def _studentised(first: Floats, second: Floats) -> Floats:
 
 
 def _critical(largest: Floats, alpha: float) -> float:
-    """Return the largest statistic that is not rejected at level ``alpha``. The result is infinite if there are too few
-    arrangements.
+    """Return the largest statistic that is not rejected at level ``alpha``, from the statistics ``largest`` of
+    arrangements. The result is infinite if there are too few arrangements.
     """
     rank = int(alpha * len(largest) + 1e-9)
     return float(np.sort(largest)[::-1][rank]) if rank > 0 else float("inf")
@@ -282,7 +284,7 @@ def _like(share: Floats, residual: Floats, se: float) -> float:
 
 
 def _limited(estimate: float, half_width: float, larger: bool) -> tuple[float, float]:
-    """Return the limits of an interval. Limits for AUROC are clipped to between -1 and 1."""
+    """Return the limits of an interval. Limits of a difference in AUROC are clipped to between -1 and 1."""
     if np.isnan(half_width) or not (larger or np.isfinite(half_width)):
         return NAN, NAN
     low, high = estimate - half_width, estimate + half_width

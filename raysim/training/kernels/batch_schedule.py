@@ -34,7 +34,7 @@ def padded(batch_size: int, n: int) -> int:
     """Return the number of rows to which the batches of a hospital with ``n`` rows are padded.
 
     Possible results are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``. The result must not depend on other
-    hospitals, so that the shapes of matrix products do not either.
+    hospitals, so that the shapes of matrix products do not depend on them.
     """
     width = rows_per_batch(batch_size, n)
     grain = 1 << max(0, width.bit_length() - 2)

@@ -165,7 +165,7 @@ def _label_type(y: NDArray[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 class _Step:
-    """Steps of the local optimiser for many hospitals, which change ``theta [H, P]`` in place."""
+    """Steps of the local optimiser for many hospitals. They change ``theta [H, P]`` in place."""
 
     def __init__(
         self, gradient: Gradient, optimizer: Optimizer, tasks: Sequence[Task], theta: Tensor, layout: Layout
@@ -194,7 +194,7 @@ class _Step:
     def __call__(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
         """Make one step for the first ``active`` hospitals, with batches of ``B`` rows.
 
-        With ``A = active``, the shapes are ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``. A row's weight is
+        With ``A = active``, the shapes are ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``. Weights are already
         divided by the number of rows in the batch; padding has the weight 0.
         """
         self._move(active, X, y, weight)
@@ -203,7 +203,7 @@ class _Step:
             theta.copy_(torch.where(self._frozen[:active], self._start[:active], theta))
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """Store the optimiser's state in ``Task.moments``, unless they are None."""
+        """Store each hospital's optimiser state in ``Task.moments``, unless this is None."""
         for h, task in enumerate(tasks):
             if task.moments is not None and self._name != "sgd":
                 task.moments.first = self._first[h].cpu().numpy()

@@ -23,7 +23,7 @@ class Gathered(NamedTuple):
     rows: NDArray[np.int64]
     """The indices of the rows of these batches, concatenated, ``[m]``."""
     cuts: Sequence[tuple[int, int]]
-    """The start and the end of each batch in ``rows``. Several batches may be the same part."""
+    """The start and the end of each batch in ``rows``. Several batches may be the same part of ``rows``."""
     step: int
     """The number of the first of these steps, counted from 0."""
     whole: bool = False
@@ -49,7 +49,7 @@ def batches(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
 
 @lru_cache(maxsize=1024)
 def regular(n: int, size: int) -> tuple[tuple[int, int], ...]:
-    """Return the start and end of each batch of ``size`` of ``n`` rows; the last may have fewer rows."""
+    """Return the start and end of each batch of ``size`` rows among ``n`` rows; the last batch may have fewer rows."""
     return tuple((low, min(low + size, n)) for low in range(0, n, size))
 
 

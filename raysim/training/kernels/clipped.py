@@ -66,7 +66,7 @@ class Clippable(Protocol):
         patient: Patients,
         clip: float,
     ) -> NDArray[Any]:
-        """Return the sum over patients of their gradients at ``theta [P]``, each clipped to the norm ``clip``.
+        """Return the sum of the patients' gradients at ``theta [P]``, each clipped to the norm ``clip``.
 
         A patient's gradient is the sum of the gradients of the patient's rows; it counts as zero if it is not finite.
         Each row's loss is multiplied by its ``weights [n]`` (None: all are 1).
@@ -74,7 +74,7 @@ class Clippable(Protocol):
 
 
 def numbered(patient: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the patient of each row ``[n]``, renumbered in ascending order without gaps from 0."""
+    """Return the patient of each row ``[n]``, renumbered from 0 without gaps. The rows must be sorted by patient."""
     return np.concatenate([[0], np.cumsum(np.diff(patient) != 0)])
 
 
@@ -112,7 +112,7 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
 def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the factors ``[U]`` that clip gradients with the norms ``lengths [U]``.
 
-    A factor is 1 if the norm is at most ``clip``, and 0 if the norm is not finite.
+    A factor is 1 if the norm is below ``clip`` by at least the share :data:`MARGIN`, and 0 if the norm is not finite.
     """
     # Short gradients keep their bits: their factor is exactly 1. A length that is NaN gives 0.
     shorter: NDArray[Any] = np.fmax(np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths), 0.0)
@@ -186,15 +186,18 @@ class RowFactors:
         return self._shared is not None or self._planted is not None
 
     def shared(self, rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64] | None:
-        """Return the positions in the batch ``rows[low:high]`` of rows of patients with several rows; None if there
-        are none."""
+        """Return the positions in the batch ``rows[low:high]`` of those rows whose patient has several rows at the
+        hospital; None if there are none.
+        """
         if self._shared is None:
             return None
         places = np.flatnonzero(self._shared[rows[low:high]])
         return places if len(places) else None
 
     def of_shared(self, layers: Sequence[Traced], rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the clipping factors of the rows at ``places`` in a batch, whose patients have several rows."""
+        """Return the clipping factors of the rows at the positions ``places`` of a batch. Each of these rows has a
+        patient with several rows at the hospital.
+        """
         if self._patient is None:
             raise ValueError("rows without patient ids cannot be clipped by patient")
         patient = numbered(self._patient[rows[places]])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST = 1e-8
-"""A smaller norm of a representation is replaced by this number in divisions."""
+"""In divisions, the norm of a representation counts as at least this number."""
 
 Rows = NDArray[Any]
 

@@ -91,7 +91,9 @@ class StepRule(Protocol):
 
 
 class Sgd:
-    """Plain SGD with proximal terms: ``theta <- (1 - lr w) theta - lr gradient + lr anchor``."""
+    """Plain SGD with proximal terms (:func:`combined_proximal`): ``theta <- (1 - lr w) theta - lr gradient + lr
+    anchor``.
+    """
 
     def __init__(
         self, theta: Vector, rate: float, weight: float, anchor: Vector | None, decay: Decay | None, moments: Moments
@@ -267,7 +269,7 @@ def begin(
 
 
 def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None = None) -> None:
-    """Store the optimiser's state in the task's ``moments``, unless they are None.
+    """Store the optimiser's state in the task's ``moments``, unless this field is None.
 
     ``restore`` is the inverse of ``arrange`` in :func:`begin`.
     """

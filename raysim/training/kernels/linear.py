@@ -1,7 +1,7 @@
 """Linear models in numpy.
 
-A model has one output for a real-valued label (the prediction) or two classes (the log-odds of class 1), else a
-softmax.
+A model has one output for a real-valued label (the prediction) or two classes (the log-odds of class 1), otherwise one
+output for each class, with a softmax.
 
 Hospitals are trained one at a time, and a hospital's rows are gathered once in each epoch. On one core this is several
 times faster than products batched over hospitals, because the rows of one hospital fit the cache.
@@ -81,7 +81,7 @@ class LinearModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return a function that computes outputs for rows of many hospitals in one call, or None.
+        """Return a function that computes outputs for rows of many hospitals in one call; None for several outputs.
 
         See :class:`raysim.training.base.Model`.
         """
@@ -205,7 +205,9 @@ class _Buffers:
     def _columns(
         self, task: Task, targets: NDArray[Any]
     ) -> tuple[NDArray[Any] | None, list[tuple[NDArray[Any], NDArray[Any]]]]:
-        """Return memory ``[n]`` for the loss weights of gathered rows, and the ``columns`` of :meth:`_fill`."""
+        """Return memory ``[n]`` for the loss weights of gathered rows (None without weights), and the ``columns`` of
+        :meth:`_fill`.
+        """
         labels = self._labels[: len(targets)]
         if task.weights is None:
             return None, [(targets, labels)]

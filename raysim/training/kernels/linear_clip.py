@@ -1,7 +1,7 @@
 """Clipping in a linear model's private steps: a bound on each row's residual.
 
-The gradient of a row is its residual times its features. Its norm is within the clipping norm if the residual is at
-most the clipping norm divided by the norm of the features. This bound is the same in all steps.
+The gradient of a row is the row's residual times its features. The gradient's norm is within the clipping norm if the
+residual is at most the clipping norm divided by the norm of the features. This bound is the same in all steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from raysim.training.private import PrivateSteps
 
 
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the largest residual of each row, ``[n]``, with which the norm of the row's gradient is at most ``clip``.
+    """Return the largest residual of each row, ``[n]``, with which the norm of the row's gradient is at most ``clip *
+    (1 - MARGIN)``.
 
     ``lengths [n]`` are the norms of the rows' features, with a 1 for the bias.
     """

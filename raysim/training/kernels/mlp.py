@@ -51,7 +51,7 @@ class MLP:
         object.__setattr__(self, "hidden", tuple(widths))
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features and ``C`` classes; 0 means a real-valued label."""
+        """Return the model for ``F`` features and ``C`` classes; 0 classes mean a real-valued label."""
         loss = choose(self.loss, n_classes)
         widths = (n_features, *self.hidden, n_classes or 1)
         host = MlpModel(widths, init, precision, loss)
@@ -83,7 +83,8 @@ class MlpModel(DenseLayers):
         """Return the initial parameters ``[P]``: uniform numbers of magnitude up to ``1/sqrt(in)`` as in torch, or
         zeros.
 
-        ``in`` is the number of a layer's inputs. Gradient descent from zeros changes only the last layer's bias.
+        ``in`` is the number of a layer's inputs. With hidden layers, gradient descent from zeros changes only the last
+        layer's bias.
         """
         if self._init == "zeros":
             return np.zeros(self.layout.size)
@@ -230,7 +231,7 @@ class MlpModel(DenseLayers):
         """Return the directions of the rows for MOON's contrastive term (:func:`.contrast.directions`),
         ``[n, width]``.
 
-        Return None if the received model and the hospital's previous model are the same.
+        Return None if the received model and the hospital's previous model are the same array.
         """
         if len(self._pairs) < 2:
             raise ValueError("a contrastive term needs a hidden layer, whose output is compared")

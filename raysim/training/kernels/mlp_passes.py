@@ -31,8 +31,8 @@ class _Layer(NamedTuple):
 class Passes:
     """Forward and backward passes over one batch. All batches use the same memory, one after another.
 
-    ``widths`` is ``(F, hidden..., C)``, with the number ``C`` of outputs. Rows are the last axis in memory: OpenBLAS
-    computes such products up to twice as fast with AVX-512.
+    ``widths`` is ``(F, hidden..., C)``, with the number ``C`` of outputs. Rows are the last axis in memory: with
+    AVX-512, OpenBLAS then computes products up to twice as fast.
     """
 
     def __init__(self, widths: Sequence[int], dtype: np.dtype[Any], loss: str) -> None:
@@ -175,8 +175,8 @@ class Passes:
 
 
 PIECE = 16
-"""Batches from Poisson sampling are padded with zeros to a multiple of this number of rows; other products take up to
-50 % longer."""
+"""Batches from Poisson sampling are padded with zeros to a multiple of this number of rows; products of other sizes
+take up to 50 % longer."""
 
 
 def filled(rows: int) -> int:
@@ -205,7 +205,9 @@ class MlpClip:
         return batch
 
     def shorten(self, batch: NDArray[Any], rows: NDArray[np.int64]) -> None:
-        """Clip the gradients of a batch with the features of the hospital's ``rows [b]``, by scaling residuals."""
+        """Clip the gradients of the hospital's ``rows [b]`` by scaling residuals; ``batch`` has the rows' padded
+        features.
+        """
         traces = self._passes.traces(batch) if self._factors.need_traces else []
         self._factors.plant(traces, rows)
         of_batch = self._of_batch[: len(batch)]

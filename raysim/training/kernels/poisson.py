@@ -1,4 +1,6 @@
-"""Poisson regression of counts, whose outputs are the means ``exp(w . x + b)``; fitted by Newton's method only."""
+"""Poisson regression of counts: a model's outputs are the means ``exp(w . x + b)``. Models are fitted by Newton's
+method only.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 LARGEST = 80.0
-"""The largest logarithm of an expected count, so that float32 can represent it; larger ones are cut."""
+"""The largest logarithm of an expected count. Larger ones are cut, so that float32 can represent the counts."""
 
 
 @dataclass(frozen=True)

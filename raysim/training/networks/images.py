@@ -1,4 +1,5 @@
-"""Image networks of published experiments, as plain ``torch`` modules on flat rows.
+"""Image networks of published experiments (Clust-PSI-PFL: Jimenez-Gutierrez et al., 2025), as ``torch`` modules on flat
+rows.
 
 Each row is one image, with pixels as features. Activations have channels last in memory, which is faster on a CPU.
 """
@@ -13,7 +14,8 @@ from raysim.training.base import whole
 
 
 class FashionCnn(nn.Module):
-    """The Fashion-MNIST network of Clust-PSI-PFL: three convolutions (8, 16, 32 maps) with max pooling, dense 2048.
+    """The Fashion-MNIST network of Clust-PSI-PFL: three convolutions (8, 16, 32 maps) with max pooling, a dense layer
+    of 2048.
 
     Rows are images of 28 x 28 pixels (``n_features`` 784). The paper gives neither the kernel size nor the ``padding``.
     Here kernels are 3 x 3, and padded by default.
@@ -39,7 +41,8 @@ class FashionCnn(nn.Module):
 
 
 class CifarCnn(nn.Module):
-    """The CIFAR-10 network of Clust-PSI-PFL: three blocks of 32, 64, 128 maps, dense 128, batch norm and dropout.
+    """The CIFAR-10 network of Clust-PSI-PFL: three blocks of 32, 64, 128 maps, a dense layer of 128, batch norm,
+    dropout.
 
     A block has two padded 3 x 3 convolutions, each with ReLU and batch norm, then max pooling and dropout (.2, .3, .4).
     The dense layer has ReLU, batch norm and dropout (.5). Rows are images of 3 channels with 32 x 32 pixels

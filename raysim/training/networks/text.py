@@ -1,7 +1,7 @@
-"""Text networks of published experiments, as plain ``torch`` modules on rows of token ids.
+"""Text networks of published experiments (Clust-PSI-PFL: Jimenez-Gutierrez et al., 2025), as ``torch`` modules.
 
-Rows ``[n, L]`` are whole numbers below ``vocabulary``, stored as floats like all features. The id 0 is padding, whose
-embedding is always zero. All hospitals use the same vocabulary, which the data set defines.
+Rows ``[n, L]`` are token ids: whole numbers below ``vocabulary``, stored as floats like all features. The id 0 is
+padding, whose embedding is always zero. All hospitals use the same vocabulary, which the data set defines.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The kernel of any ``nn.Module``, by autograd."""
+"""The kernel that trains any ``nn.Module``, by autograd."""

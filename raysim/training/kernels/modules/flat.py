@@ -21,8 +21,8 @@ from raysim.training.size import check_size
 class FlatModule:
     """The module ``cls(n_features, n_outputs, **options)`` on a device, with its state as one vector ``[P]``.
 
-    The vector has the parameters in the order of ``named_parameters``, then the floating-point buffers. Raises
-    ``ConfigError`` if the module cannot be constructed, or if outputs have the wrong shape.
+    The vector has the parameters in the order of ``named_parameters``, then the persistent floating-point buffers.
+    Raises ``ConfigError`` if the module cannot be constructed, or if outputs have the wrong shape.
     """
 
     layout: Layout
@@ -36,7 +36,7 @@ class FlatModule:
     normed: list[nn.Module]
     draws: bool
     lookup: str | None
-    """The name of the parameter (such as an embedding) into whose rows all features are indices, or None."""
+    """The name of a parameter, such as an embedding, if all features are indices of its rows; otherwise None."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class FlatModule:
         self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return the initial vector ``[P]``: the module's own initialisation, or zeros."""
+        """Return the initial vector ``[P]``: the module's own initialisation, or zeros for all parameters."""
         fresh = self._seeded(0 if self._init == "zeros" else int(rng.integers(2**63 - 1)))
         buffers = dict(fresh.named_buffers())
         parts = [p.detach() for p in fresh.parameters()]

@@ -163,7 +163,7 @@ class ModuleModel:
         patient: Patients,
         clip: float,
     ) -> Vector:
-        """See :class:`raysim.training.kernels.clipped.Clippable`. The sum is computed in the run's precision."""
+        """See :class:`raysim.training.kernels.clipped.Clippable`. Gradients are computed in the run's precision."""
         if self._flat.lookup is not None:
             check_entries(X, self.layout.shapes[self.layout.names.index(self._flat.lookup)][0])
         self.module.train()
