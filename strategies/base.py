@@ -135,7 +135,7 @@ class Strategy(Settings):
     """What the strategy needs of hospitals' updates, such as only their sum. Some needs rule out privacy guarantees."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """For keys that only similar strategies have: the end of the error message, which says what to do instead."""
+    """Maps each key that only similar strategies have to the end of the key's error message: what to do instead."""
     takes_trees: ClassVar[bool] = False
     """Whether the strategy can train boosted trees, whose parameters cannot be averaged."""
 
@@ -248,7 +248,7 @@ class Strategy(Settings):
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         """Return the state after a round in which at least one hospital trained.
 
-        By default, one weighted sum of hospitals' updates is added to each of the server's models.
+        By default, each of the server's models moves by its own weighted sum of hospitals' updates.
         """
         if update.sums.shape != state.models.shape:
             raise Invalid(
@@ -290,7 +290,8 @@ class Strategy(Settings):
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
         """Return the rule that assigns a cluster to hospitals without training rows.
 
-        None: such a hospital uses its cluster in ``state.cluster``. The traffic and the time of calls are not counted.
+        None: such a hospital uses its cluster in ``state.cluster``. The traffic and the time of calls by this method
+        are not counted.
         """
         return None
 
@@ -334,7 +335,8 @@ def choose(
     ``purpose`` and ``key`` identify the random stream. ``start [N]`` is the row of ``state.models`` that each hospital
     would start from (None: the global model).
 
-    Raises :class:`Invalid` if a start is not a row of the models, or if the selection returns other hospitals.
+    Raises :class:`Invalid` if a start is ``OWN`` or ``MIXTURE``, or if the selection returns anything but ascending ids
+    of candidates.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: has OWN or MIXTURE, but a selection needs rows of state.models; give such rows")

@@ -107,8 +107,8 @@ class Upload:
     """What a hospital sends after its local update, besides the number of its training rows."""
 
     weight: Floats | None = None
-    """The weight of each hospital's vector in its sum, ``[H]``, or in each of G sums, ``[H, G]``. Required unless
-    ``single``."""
+    """The weight of each hospital's vector (see ``what``) in its sum, ``[H]``, or in each of G sums, ``[H, G]``.
+    Required unless ``single``."""
     sum_index: Ids | None = None
     """The index of the sum to which each hospital's vector is added, ``[H]``; None: the first sum."""
     sums: int = 1

@@ -54,7 +54,7 @@ class VariateState(State):
 
 @dataclass(frozen=True)
 class CorrectedTraining(Program):
-    """Local training in which each gradient is corrected by the server's minus the hospital's control variate."""
+    """Local training in which each gradient is corrected by the server's control variate minus the hospital's."""
 
     size: int
     renew: Literal["steps", "gradient"]

@@ -10,9 +10,9 @@ D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Cl
    ``inherit`` a patient belongs to the cluster of the nearest centre that the patient's hospital sent. If the hospital
    sent none, the patient belongs to the nearest of the K centres.
 
-Choices: K is the number from 3 to 8 for which the server's clustering has the largest mean silhouette. If K < k', the
-server starts from the first centre of the hospital in step 2. If no hospital sent k' centres, the server starts with
-the hospital that sent the most.
+Choices: K is the number from 3 to 8 for which the server's clustering has the largest mean silhouette. If K < k', step
+2 chooses K centres of one hospital: its first, and repeatedly the centre farthest from the chosen centres. If no
+hospital sent k' centres, the server starts with the hospital that sent the most.
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
@@ -84,7 +84,7 @@ class KFed(PatientClustering):
     local_clusters: PositiveInt = 4
     """k', the number of centres that each hospital sends."""
     features: Features = "continuous"
-    """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
+    """The features that patients are clustered by: ``continuous`` ones, or all value columns (``values``)."""
     inherit: bool = False
     """Whether a patient belongs to the cluster of the hospital's nearest centre instead of the nearest of the K
     centres."""
@@ -106,7 +106,7 @@ class KFed(PatientClustering):
 
 def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floats:
     """Return the centres of at most k' = ``clusters`` clusters of ``rows [n, d]`` (Algorithm 1, after Awasthi and
-    Sheffet).
+    Sheffet, 2012).
 
     K-means++ chooses k' seeds after a projection of the rows on their first k' right singular vectors. ``S_r`` are the
     rows that are at least three times nearer to seed r than to any other seed. Lloyd's iterations start, without

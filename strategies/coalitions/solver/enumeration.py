@@ -19,12 +19,13 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member
 
 BLOCK = 9
-"""Convolutions over at most this many hospitals use a table of all ``3^9`` pairs of subsets, which fits the cache."""
+"""The largest number h of hospitals in a convolution that uses a table of all ``3^h`` pairs of subsets; it fits the
+cache."""
 
 
 def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:
-    """Return the coalition of each of N hospitals, ``[N]``, in the partition with the smallest cost; None after
-    ``seconds``.
+    """Return the coalition of each of N hospitals, ``[N]``, in the partition with the smallest cost; None if the search
+    takes longer than ``seconds``.
 
     The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i.
     """
