@@ -14,7 +14,7 @@ Other modules of the interface:
 - :mod:`raysim.strategies.view`: the arguments that a strategy receives.
 
 Shapes: ``N`` hospitals in the federation, ``H`` hospitals in the cohort of a round, ``P`` scalars of a model, ``M``
-models of the server, ``G`` sums to which hospitals' updates are added. Server-side arrays are float64.
+models of the server, ``G`` sums to which hospitals' updates are added. Server-side ``Floats`` are float64.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class Strategy(Settings):
         return state if update is None else self.aggregate(view, state, update)
 
     def done(self, view: FederationView, state: State) -> bool:
-        """Return whether the run ends before the configured number of rounds."""
+        """Return whether the run ends now, before the configured number of rounds."""
         return False
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:

@@ -213,7 +213,7 @@ class Context(Protocol):
 
     @property
     def memory(self) -> Mapping[str, Array]:
-        """The arrays that the program has stored at this hospital, by name; empty at first."""
+        """The arrays with names in :attr:`Program.keeps` that this hospital has stored, by name; empty at first."""
 
     @property
     def received(self) -> Mapping[str, Array]:
@@ -352,7 +352,7 @@ class Answers:
     """The sums over hospitals of the arrays sent ``summed``, by name: ``[*shape]``, or one sum for each of G groups of
     hospitals, ``[G, *shape]``. If too few hospitals take part in a secure sum, the sum and its count are 0."""
     each: Mapping[str, Array]
-    """Each hospital's array, for arrays sent ``each``, by name: ``[H, *shape]`` in the order of ``ids``."""
+    """The arrays of all hospitals in ``ids``, for arrays sent ``each``, by name: ``[len(ids), *shape]``."""
     ids: Ids
     """The ids of the hospitals that answered, ascending."""
     counts: Ids

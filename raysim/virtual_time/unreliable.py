@@ -67,7 +67,8 @@ def usual_seconds(system: System, view: FederationView) -> Floats:
 
 
 def check_system(section: SystemSection, selection: Selection, names: Sequence[str], sizes: Ids, seed: int) -> None:
-    """Raise ``ConfigError`` if ``section`` is impossible for these hospitals, with ``sizes [N]`` training rows."""
+    """Raise ``ConfigError`` if ``section`` is impossible for the hospitals ``names`` with ``sizes [N]`` training
+    rows."""
     resolve(section, names, seed)
     enlarged(selection, section.rounds.over_selection)
     trainable, needed = int((sizes > 0).sum()), section.rounds.minimum_cohort

@@ -58,8 +58,8 @@ def check_cohort(ids: Any, hospitals: int) -> None:
 
 
 def check_serve(serve: Any, view: FederationView, models: int, groups: int | None) -> None:
-    """Raise :class:`Invalid` unless ``serve`` maps names to arrays ``[N]`` or ``[N, groups]``, with row indices below
-    ``models`` or ``OWN``."""
+    """Raise :class:`Invalid` unless ``serve`` maps names to arrays ``[N]`` or ``[N, groups]``, whose values are ``OWN``
+    or row indices below ``models``."""
     if not isinstance(serve, Mapping) or not serve:
         raise Invalid(
             f"serve: {short_form(serve)} names no model; return "

@@ -145,7 +145,8 @@ def largest(send: Send, terms: int) -> float:
 
 
 def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` if a hospital's reply differs from the program's declaration or has too large numbers.
+    """Raise :class:`Invalid` if a hospital's reply differs from the program's declaration, or if its numbers are too
+    large.
 
     ``rows`` is the hospital's number of rows. ``terms`` has the number of terms in the sum of each array.
     """

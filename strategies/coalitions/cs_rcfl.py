@@ -1,4 +1,4 @@
-"""CS-RCFL: hospitals form coalitions whose members' models fit each other's rows, even if these change a little.
+"""CS-RCFL: hospitals form coalitions whose members' models fit each other's rows, even if the rows change a little.
 
 X. Konti et al., *CS-RCFL*: robust transfer losses (eq. 12 and 13), the coalition program (11), coalition models (6).
 

@@ -109,7 +109,8 @@ class FairFed(Strategy):
     privileged: Privileged = "Male"
     """The value of the attribute, or the range of ages, in the privileged group."""
     beta: NonNegativeFloat = 1.0
-    """β: how fast a hospital's weight falls if its fairness differs from the global fairness."""
+    """β: how fast a hospital's weight falls if the model's fairness there differs from the fairness over all
+    hospitals."""
     positive: NonNegativeInt = 1
     """The class whose true positive rate is compared."""
 

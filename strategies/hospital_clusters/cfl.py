@@ -82,7 +82,7 @@ class Cfl(Weighted):
     gamma: UnitInterval = 0.5
     """γ: a cluster splits only if ``sqrt((1 - a) / 2)`` is larger; a is the largest cosine across the two parts."""
     warmup: NonNegativeInt = 0
-    """The number of first rounds without a split."""
+    """The number of rounds at the beginning in which no cluster splits."""
     linkage: Linkage = "single"
     """How the two parts are found; ``single`` finds the best two parts."""
 

@@ -75,8 +75,7 @@ COUNTS = 0.1
 """The share of the squared clip that is reserved for the array ``chosen`` of :class:`ChosenTraining`."""
 
 LEAST = 3
-"""Sums are divided by at least this number of hospitals, because noise can bring the noisy number of hospitals near
-0."""
+"""Noisy sums are divided by at least this number of hospitals, because noise can bring their number near 0."""
 
 
 @dataclass(frozen=True)
@@ -187,5 +186,6 @@ class Ifca(Weighted):
 
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
-    """Call hospitals ``ids [H]`` for the row of ``state.models`` with the smallest training loss, ``[H]``."""
+    """Call hospitals ``ids [H]`` for the row in ``state.models`` of the cluster model with the smallest training loss,
+    ``[H]``."""
     return 1 + statistics_of(view, Nearest(), ids, state.models[1:]).astype(np.int64)

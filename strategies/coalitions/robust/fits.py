@@ -24,7 +24,7 @@ from raysim.strategies.coalitions.robust.training import train_l1, train_logisti
 
 @dataclass(frozen=True)
 class RadiusRule:
-    """How a hospital chooses the radius ε of the distributions over which it takes the worst loss."""
+    """How a hospital chooses the radius ε of the ball of distributions over which it takes the worst loss."""
 
     radius: float
     """The radius ε of hospitals that are not small, if ``radii`` is empty."""

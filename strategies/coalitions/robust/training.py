@@ -260,8 +260,8 @@ def _follow(
     scale: float,
     tolerance: float,
 ) -> Fit:
-    """Solve problems with the smoothing δ = ``scale``, ``scale / 10``, ... until the gap is at most
-    ``tolerance * (1 + |value|)``."""
+    """Solve at most :data:`STAGES` problems with the smoothing δ = ``scale``, ``scale / 10``, ... until the gap is at
+    most ``tolerance * (1 + |value|)``."""
     best: Fit | None = None
     delta = scale
     for _ in range(STAGES):

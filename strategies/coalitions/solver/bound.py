@@ -14,7 +14,7 @@ in inequality c. Then no partition costs less than
 
 The bound is valid for any multipliers, so the search for good ones may stop at any time. The search is the alternating
 direction method of multipliers. Violated clique inequalities are added during the search. Their multipliers change by
-the primal-dual method of Condat (2013) and Vũ (2013). The converged bound is at least as high as that of the linear
+the primal-dual method of Condat (2013) and Vũ (2013). The converged bound is at least as high as the bound of a linear
 program with the same inequalities, and faster to compute for 50 hospitals or more.
 """
 
