@@ -107,8 +107,8 @@ OF_STEPS = frozenset({"learning_rate", "batch_size", "local_epochs", "optimizer"
 class Asynchrony:
     """Training without synchronous rounds: the server updates its model whenever a buffer of updates is full.
 
-    A hospital is called again only after its last update has been used. ``concurrency`` and ``buffer`` are reduced to
-    the number of hospitals with training rows if they exceed it.
+    A hospital is not called again while it trains, or while its update is in the buffer. ``concurrency`` and ``buffer``
+    are reduced to the number of hospitals with training rows if they exceed it.
     """
 
     concurrency: int
@@ -121,8 +121,8 @@ class Strategy(Settings):
     """A federated method. To define one, derive a frozen dataclass from this class and override some of its methods."""
 
     is_reference: ClassVar[bool] = False
-    """Whether the strategy is a reference for comparison, such as training on pooled rows. Reports never recommend
-    it."""
+    """Whether the strategy is a reference for comparison, such as training on pooled rows. Reports never recommend a
+    reference, except training alone."""
     title: ClassVar[str] = ""
     """The strategy's name in reports if its configuration has no label; empty: the name of the class."""
     alone: ClassVar[bool] = False

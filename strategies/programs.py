@@ -229,7 +229,7 @@ class Context(Protocol):
 
     @property
     def round(self) -> int:
-        """The number of the current round, from 1 on."""
+        """The number of the current round (1, 2, ...); 0 before the first round."""
 
     @property
     def turn(self) -> int:
@@ -368,7 +368,7 @@ class TrainLocally:
     """The built-in call: the configured local training.
 
     The hospitals are those of :meth:`Strategy.select`, with the objective of :meth:`Strategy.problem`. The answer is an
-    :class:`Update`, or None if no hospital could take part.
+    :class:`Update`, or None if no hospital took part or the update was discarded.
     """
 
 

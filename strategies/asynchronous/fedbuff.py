@@ -9,10 +9,10 @@ buffer has K deltas (changes of hospitals' parameters in training), the server's
 ``s(tau) = 1 / sqrt(1 + tau)``. The staleness τ is how often the server's model has changed since hospital i received
 it. Deltas are not weighted by rows.
 
-Choices: a hospital is not called again while its delta is in the buffer. If K exceeds the number of hospitals, the
-buffer is full when all hospitals have sent their deltas. The configured selection samples the next hospital among those
-that are available and not training. The virtual clock (``system``) decides when a hospital has finished; without a
-clock all hospitals are equally fast. A round is one full buffer.
+Choices: a hospital is not called again while its delta is in the buffer. If K exceeds the number of hospitals with
+training rows, the buffer is full when all of these have sent their deltas. The configured selection samples the next
+hospital among those that are available and not training. The virtual clock (``system``) decides when a hospital has
+finished; without a clock all hospitals are equally fast. A round is one full buffer.
 
 Traffic for each hospital's update: the server sends the model's P scalars to the hospital, which sends back P scalars
 and the number of its training rows.

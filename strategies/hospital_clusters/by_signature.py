@@ -60,7 +60,7 @@ class SignatureClustering(Strategy):
     needs: ClassVar[Needs] = CLUSTERS
 
     clusters: Clusters = "auto"
-    """K, the number of clusters; ``auto`` is 5, or the number of hospitals if it is smaller."""
+    """K, the number of clusters; ``auto`` is 5, or the number of hospitals with training rows if this is smaller."""
     signature: tuple[Block, ...] = BLOCKS
     """The parts of the signature by which hospitals are clustered."""
     block_scale: bool = False

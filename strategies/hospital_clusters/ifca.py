@@ -121,7 +121,8 @@ class Ifca(Weighted):
     needs: ClassVar[Needs] = Needs("clusters")
 
     clusters: Clusters = "auto"
-    """K, the number of cluster models; ``auto`` is 5, or the number of hospitals if it is smaller."""
+    """K, the number of cluster models; ``auto`` is 5, or the number of hospitals with training rows if this is
+    smaller."""
     averaging: Literal["model", "gradient"] = "model"
     """What is averaged: trained models (``model``, option II) or the updates of one epoch (``gradient``, option I)."""
     spread: NonNegativeFloat = 0.1

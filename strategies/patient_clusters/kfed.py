@@ -3,7 +3,8 @@
 D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Clustering*, ICML 2021, Algorithms 1 and
 2; on patients and with a model for each cluster, as in the baseline of FedGMC (Ye et al.), Table 2.
 
-1. Each hospital clusters its patients into k' clusters (:func:`local_centres`) and sends the centres of these clusters.
+1. Each hospital clusters its patients into at most k' clusters (:func:`local_centres`) and sends the centres of these
+   clusters.
 2. The server starts from the centres of the first hospital that sent k' centres. It repeatedly adds the centre farthest
    from the chosen centres, until there are K. Lloyd's iterations then run over all centres, unweighted.
 3. Each patient belongs to the nearest of the K centres, and federated averaging trains a model for each cluster. With
@@ -82,7 +83,7 @@ class KFed(PatientClustering):
     clusters: PositiveInt | None = None
     """K, the number of clusters of patients; null searches 3 to 8 by silhouette."""
     local_clusters: PositiveInt = 4
-    """k', the number of centres that each hospital sends."""
+    """k', the largest number of centres that a hospital sends."""
     features: Features = "continuous"
     """The features that patients are clustered by: ``continuous`` ones, or all value columns (``values``)."""
     inherit: bool = False
