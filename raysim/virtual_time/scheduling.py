@@ -1,7 +1,8 @@
 """The hospitals of each round, and the models from which they start.
 
-If hospitals are unreliable, only those whose updates are used really train. All others store nothing of the round. What
-a hospital stores between rounds, such as a control variate, therefore always agrees with what the server has received.
+If hospitals are unreliable, a hospital really trains only if its update is used. All others store nothing of the round.
+What a hospital stores between rounds, such as a control variate, therefore always agrees with what the server has
+received.
 """
 
 from __future__ import annotations

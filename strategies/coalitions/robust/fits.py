@@ -36,7 +36,7 @@ class RadiusRule:
     """The radii from which each hospital chooses; empty: ``radius`` and ``small_radius``.
 
     The hospital chooses the radius whose robustly trained models have the smallest plain loss in cross-validation; of
-    equally good radii, the smallest. A hospital with one row uses the largest radius.
+    equally good radii it chooses the smallest. A hospital with one row uses the largest radius.
     """
     folds: int
     """The number of folds of the cross-validation over ``radii``."""

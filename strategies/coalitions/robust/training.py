@@ -192,8 +192,8 @@ def _robust_logistic(
 ) -> Fit:
     """Minimise the robust logistic loss over the weights θ and the transport price a.
 
-    The barrier ``-δ log(a^2 - |θ|^2)`` keeps a above ``|θ|``. The kink of ``max(0, m - a κ)``, with m the margin of a
-    row, is smoothed with the same δ.
+    The barrier ``-δ log(a^2 - |θ|^2)`` keeps ``a`` above ``|θ|``. The kink of ``max(0, m - a κ)``, with m the margin of
+    a row, is smoothed with the same δ.
     """
     n, P = Z.shape
     signed = Z * y[:, None]
