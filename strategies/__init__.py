@@ -15,4 +15,4 @@ GROUPS = {
     "asynchronous": "without rounds",
     "references": "references",
 }
-"""The heading of each folder in lists of strategies, in the order of the folders."""
+"""The heading of each folder in lists of strategies. Lists show the folders in this order."""

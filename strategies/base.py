@@ -14,7 +14,7 @@ Other modules of the interface:
 - :mod:`raysim.strategies.view`: the arguments that a strategy receives.
 
 Shapes: ``N`` hospitals in the federation, ``H`` hospitals in the cohort of a round, ``P`` scalars of a model, ``M``
-models of the server, ``G`` sums to which hospitals' updates are added. Server-side arrays are float64.
+models of the server, ``G`` sums to which hospitals' updates are added. Server-side ``Floats`` are float64.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ OF_STEPS = frozenset({"learning_rate", "batch_size", "local_epochs", "optimizer"
 class Asynchrony:
     """Training without synchronous rounds: the server updates its model whenever a buffer of updates is full.
 
-    A hospital is called again only after its last update has been used. ``concurrency`` and ``buffer`` are reduced to
-    the number of hospitals with training rows if they exceed it.
+    A hospital is not called again while it trains, or while its update is in the buffer. ``concurrency`` and ``buffer``
+    are reduced to the number of hospitals with training rows if they exceed it.
     """
 
     concurrency: int
@@ -121,8 +121,8 @@ class Strategy(Settings):
     """A federated method. To define one, derive a frozen dataclass from this class and override some of its methods."""
 
     is_reference: ClassVar[bool] = False
-    """Whether the strategy is a reference for comparison, such as training on pooled rows. Reports never recommend
-    it."""
+    """Whether the strategy is a reference for comparison, such as training on pooled rows. Reports never recommend a
+    reference, except training alone."""
     title: ClassVar[str] = ""
     """The strategy's name in reports if its configuration has no label; empty: the name of the class."""
     alone: ClassVar[bool] = False
@@ -135,7 +135,7 @@ class Strategy(Settings):
     """What the strategy needs of hospitals' updates, such as only their sum. Some needs rule out privacy guarantees."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """For keys that only similar strategies have: the end of the error message, which says what to do instead."""
+    """Maps each key that only similar strategies have to the end of the key's error message: what to do instead."""
     takes_trees: ClassVar[bool] = False
     """Whether the strategy can train boosted trees, whose parameters cannot be averaged."""
 
@@ -238,7 +238,7 @@ class Strategy(Settings):
         return state if update is None else self.aggregate(view, state, update)
 
     def done(self, view: FederationView, state: State) -> bool:
-        """Return whether the run ends before the configured number of rounds."""
+        """Return whether the run ends now, before the configured number of rounds."""
         return False
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
@@ -248,7 +248,7 @@ class Strategy(Settings):
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         """Return the state after a round in which at least one hospital trained.
 
-        By default, one weighted sum of hospitals' updates is added to each of the server's models.
+        By default, each of the server's models moves by its own weighted sum of hospitals' updates.
         """
         if update.sums.shape != state.models.shape:
             raise Invalid(
@@ -290,7 +290,8 @@ class Strategy(Settings):
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
         """Return the rule that assigns a cluster to hospitals without training rows.
 
-        None: such a hospital uses its cluster in ``state.cluster``. The traffic and the time of calls are not counted.
+        None: such a hospital uses its cluster in ``state.cluster``. The traffic and the time of calls by this method
+        are not counted.
         """
         return None
 
@@ -334,7 +335,8 @@ def choose(
     ``purpose`` and ``key`` identify the random stream. ``start [N]`` is the row of ``state.models`` that each hospital
     would start from (None: the global model).
 
-    Raises :class:`Invalid` if a start is not a row of the models, or if the selection returns other hospitals.
+    Raises :class:`Invalid` if a start is ``OWN`` or ``MIXTURE``, or if the selection returns anything but ascending ids
+    of candidates.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: has OWN or MIXTURE, but a selection needs rows of state.models; give such rows")

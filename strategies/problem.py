@@ -35,7 +35,8 @@ class HospitalSentinel(IntEnum):
 
 
 class RowSentinel(IntEnum):
-    """A special value in place of the index of a model of the server, for fields whose description names it."""
+    """A special value in place of the index of a model of the server. Fields accept it only if their description names
+    it."""
 
     OWN = -2
     MIXTURE = -3
@@ -107,8 +108,8 @@ class Upload:
     """What a hospital sends after its local update, besides the number of its training rows."""
 
     weight: Floats | None = None
-    """The weight of each hospital's vector in its sum, ``[H]``, or in each of G sums, ``[H, G]``. Required unless
-    ``single``."""
+    """The weight of each hospital's vector (see ``what``) in its sum, ``[H]``, or in each of G sums, ``[H, G]``.
+    Required unless ``single``."""
     sum_index: Ids | None = None
     """The index of the sum to which each hospital's vector is added, ``[H]``; None: the first sum."""
     sums: int = 1
@@ -124,7 +125,7 @@ class Upload:
     only."""
     extra_weight: Floats | None = None
     """The weight of all arrays that a hospital's client program sends besides the delta, ``[H]``. None: the weight of
-    the delta; if it has G weights, the largest of these."""
+    the delta; if the delta has G weights, the largest of these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +162,7 @@ class LocalProblem:
     """The problem that the same hospitals minimise next, in the same local update."""
     groups: RowGroups | None = None
     """The groups of rows, if hospitals train on each group separately. Of problems linked by ``then``, only the first
-    sets it, for all of them."""
+    sets ``groups``, for all of them."""
     program: Program | None = None
     """The program that each hospital runs in place of the configured training. It receives ``theta [P]``, the
     parameters that the hospital starts from, and sends its ``delta`` and the other arrays that it declares. The server
@@ -225,7 +226,7 @@ class Update:
     """The mean training loss of each hospital, or group of rows, before training, ``[H]``. None unless the upload or
     the selection requires it."""
     numbers: Floats | None = None
-    """The weighted sums of all numbers that hospitals sent besides their deltas, ``[E]``; None: there are none."""
+    """The weighted sums of the E numbers that each hospital sent besides its vectors, ``[E]``; None: there are none."""
     problem: LocalProblem | None = None
     """The problem that hospitals minimised."""
 

@@ -34,7 +34,8 @@ class Bound:
     scaled down.
 
     A contribution that is not finite counts as 0. A privacy guarantee relies on the bound: noise is in proportion to
-    the 2-norm ``l2``. A contribution may depend only on its own row or rows and on received values.
+    ``l2``, or to ``l1`` for Laplace noise. A contribution may depend only on its own row or rows and on received
+    values.
     """
 
     unit: Literal["row", "patient", "hospital"]
@@ -61,7 +62,7 @@ class Send:
     by: Literal["hospital", "row"] = "hospital"
     """Who adds up the n rows. With ``hospital`` the program does it. With ``row`` the program returns each row's
     contribution, ``[n, *shape]``, and the engine adds them, so that pooled rows and hospitals have the same sum to the
-    last bit. An array sent ``each`` by row is a statistic to which the hospital adds noise with
+    last bit. An array sent ``each`` by row is a statistic to which the hospital adds the noise configured in
     ``privacy.statistics``."""
     groups: int = 1
     """The number of separate sums. A hospital's array is added to only one of them, whose index is
@@ -70,7 +71,7 @@ class Send:
     """Numbers are rounded to multiples of ``2^-bits`` before they are added; counts need 0 bits."""
     largest: float | None = None
     """A strict upper limit of the magnitude of every number in an array without ``bound``, or in each row's
-    contribution if ``by`` is ``row``; larger numbers are an error. None: only overflow of a sum is an error."""
+    contribution if ``by`` is ``row``; numbers that reach it are an error. None: only overflow of a sum is an error."""
     bound: Bound | None = None
     """The largest change of the sum by one row, patient or hospital; None: the change is not bounded."""
     joint: str = ""
@@ -95,7 +96,7 @@ class Keep:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The training rows of one hospital. Programs must not change the arrays."""
+    """The training or validation rows of one hospital. Programs must not change the arrays."""
 
     X: Array
     """The rows' features after preprocessing, ``[n, F]``. The first D columns are values, and the others flag missing
@@ -171,7 +172,8 @@ class LocalModel(Protocol):
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
         """Yield the row indices of mini-batches of ``size`` rows, in ``epochs`` passes (None: the configured values).
 
-        A round's first call to hospitals has the same batches as federated averaging; later calls have others.
+        A program's first call in a round has the same batches as federated averaging; later calls of the program have
+        others.
         """
 
     def train(
@@ -211,7 +213,7 @@ class Context(Protocol):
 
     @property
     def memory(self) -> Mapping[str, Array]:
-        """The arrays that the program has stored at this hospital, by name; empty at first."""
+        """The arrays with names in :attr:`Program.keeps` that this hospital has stored, by name; empty at first."""
 
     @property
     def received(self) -> Mapping[str, Array]:
@@ -227,7 +229,7 @@ class Context(Protocol):
 
     @property
     def round(self) -> int:
-        """The number of the current round, from 1 on."""
+        """The number of the current round (1, 2, ...); 0 before the first round."""
 
     @property
     def turn(self) -> int:
@@ -350,7 +352,7 @@ class Answers:
     """The sums over hospitals of the arrays sent ``summed``, by name: ``[*shape]``, or one sum for each of G groups of
     hospitals, ``[G, *shape]``. If too few hospitals take part in a secure sum, the sum and its count are 0."""
     each: Mapping[str, Array]
-    """Each hospital's array, for arrays sent ``each``, by name: ``[H, *shape]`` in the order of ``ids``."""
+    """The arrays of all hospitals in ``ids``, for arrays sent ``each``, by name: ``[len(ids), *shape]``."""
     ids: Ids
     """The ids of the hospitals that answered, ascending."""
     counts: Ids
@@ -358,15 +360,15 @@ class Answers:
 
 
 Caller: TypeAlias = Callable[[Call], Answers]
-"""A function that sends a call apart from those that a round yields. Its program must send all arrays ``each`` and
-store nothing. Hospitals without training rows can be called, too."""
+"""A function that sends a call apart from those that a round yields. The call's program must send all arrays ``each``
+and store nothing. Hospitals without training rows can be called, too."""
 
 
 class TrainLocally:
     """The built-in call: the configured local training.
 
     The hospitals are those of :meth:`Strategy.select`, with the objective of :meth:`Strategy.problem`. The answer is an
-    :class:`Update`, or None if no hospital could take part.
+    :class:`Update`, or None if no hospital took part or the update was discarded.
     """
 
 

@@ -16,7 +16,7 @@ from raysim.strategies.base import Floats, Ids
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """The simulated speed, connection and reliability of ``N`` hospitals, one value for each hospital."""
+    """The simulated speed, connection, reliability and availability of ``N`` hospitals. Arrays are ``[N]``."""
 
     rate: Floats
     """Rows trained per second."""
@@ -34,7 +34,8 @@ class System:
     """The time intervals in which hospitals are available; None if availability is random."""
 
     def seconds(self, ids: Ids, rows: Floats, down: Floats | float, up: Floats | float) -> Floats:
-        """Return the seconds ``[H]`` that hospitals ``ids [H]`` need to receive bytes, train on rows and send bytes."""
+        """Return the seconds ``[H]`` in which hospitals ``ids [H]`` receive ``down`` bytes, train on ``rows`` and send
+        ``up`` bytes."""
         transfer = 2.0 * self.latency[ids] + down / self.down[ids] + up / self.up[ids]
         return np.asarray(transfer + rows / self.rate[ids])
 
@@ -42,7 +43,7 @@ class System:
 def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
     """Return the properties of the hospitals ``names``; configured distributions are sampled with ``seed``.
 
-    Raises ``ConfigError`` if the configured tables do not match these hospitals.
+    Raises ``ConfigError`` for an unreadable file, an unknown or missing hospital, or a value out of range.
     """
     values = {}
     for key, otherwise in PERFECT.items():
@@ -115,8 +116,8 @@ class Trace:
     """The time intervals in which hospitals are available.
 
     Interval ``r`` of the hospital with id ``hospital[r]`` begins at ``begin[r]`` and ends just before ``end[r]``. The
-    intervals of a hospital are disjoint. They repeat every ``period`` seconds. A hospital that is available at the end
-    of a period remains so for the first ``carry [N]`` seconds of the next one.
+    intervals of a hospital are disjoint. All intervals repeat every ``period`` seconds (infinite: never). A hospital
+    that is available at the end of a period remains so for the first ``carry [N]`` seconds of the next one.
     """
 
     hospital: Ids
@@ -135,7 +136,7 @@ class Trace:
         return leaves
 
     def following(self, now: float) -> float:
-        """Return the next time after ``now`` at which some hospital becomes available; infinite if there is none."""
+        """Return the next time after ``now`` at which some interval begins; infinite if there is none."""
         base, phase = self._split(now)
         later = self.begin[self.begin > phase + ROUNDING * (1 + now)]
         if len(later):
@@ -144,7 +145,7 @@ class Trace:
 
     @property
     def moments(self) -> int:
-        """Return the number of different times in a period at which some hospital becomes available."""
+        """Return the number of different times in a period at which some interval begins."""
         return len(np.unique(self.begin))
 
     def _split(self, now: float) -> tuple[float, float]:
@@ -157,10 +158,10 @@ class Trace:
 
 
 def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
-    """Read when hospitals are available from a CSV file with the columns ``hospital, from, to``.
+    """Read hospitals' intervals of availability from the columns ``hospital, from, to`` of a table.
 
-    A hospital that is never available has a line with empty ``from`` and ``to``. Raises a ``ConfigError`` that names
-    the line.
+    A hospital that is never available has a line with empty ``from`` and ``to``. Raises ``ConfigError`` for an invalid
+    line, for a hospital without a line, and if there are no intervals.
     """
     field, index = "system.trace", {name: i for i, name in enumerate(names)}
     intervals: dict[int, list[tuple[float, float]]] = {}
@@ -212,7 +213,7 @@ def joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 def read_rows(
     path: Path, field: str, needed: Sequence[str], further: Sequence[str] = ()
 ) -> list[tuple[int, dict[str, str]]]:
-    """Read a table of hospitals. Return each row with its line number, as texts by column.
+    """Read a table of hospitals. Return the line number of each row, and the row's texts by column.
 
     ``field`` is the configuration key that names the file. Missing values are empty texts. Raises ``ConfigError`` if
     the file cannot be read, lacks a column in ``needed``, or has a column that is in neither ``needed`` nor
@@ -240,7 +241,7 @@ def read_rows(
 
 
 def number(text: str, where: str) -> float:
-    """Return ``text`` as a number. Raises a ``ConfigError`` that begins with ``where`` if it is none."""
+    """Return ``text`` as a number. Raises a ``ConfigError`` that begins with ``where`` if ``text`` is not a number."""
     try:
         return float(text)
     except ValueError:

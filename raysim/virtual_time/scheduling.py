@@ -1,8 +1,8 @@
 """The hospitals of each round, and the models from which they start.
 
-If hospitals are unreliable, only those that reply in time take part, and only they are really trained. All others store
-nothing of the round. What a hospital stores between rounds, such as a control variate, therefore always agrees with
-what the server has received.
+If hospitals are unreliable, a hospital really trains only if its update is used. All others store nothing of the round.
+What a hospital stores between rounds, such as a control variate, therefore always agrees with what the server has
+received.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from raysim.virtual_time.clock import Answers, Clock, answers, trained_rows
 from raysim.virtual_time.hospitals import System
 
 WAITS = 1000
-"""The largest number of consecutive waits without an update. With an availability trace, each moment of a period at
-which a hospital becomes available adds one.
+"""The largest number of consecutive waits without an update. With an availability trace, :attr:`Trace.moments` is added
+to this number.
 """
 
 Exchanged = Callable[[Ids, LocalProblem, State], tuple[Floats, Floats]]
@@ -41,14 +41,15 @@ class ScheduledCohort:
     problem: LocalProblem | None
     """The local problem of these hospitals; None if no hospital takes part."""
     state: State
-    """The strategy's state. Its ``models`` include global models of earlier rounds from which late hospitals
+    """The strategy's state. Its ``models`` also include the older global models from which some of these hospitals
     started."""
     asked: int = 0
     """How many times hospitals were called in this round."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
-    """For each attempt with too few updates: the hospitals whose updates arrived, and their local problem."""
+    """For each attempt at the round in which some updates arrived, but too few: the hospitals that sent them, and their
+    local problem."""
     in_vain: int = 0
-    """The bytes received by hospitals whose updates never arrived."""
+    """The bytes received by hospitals whose updates were lost, or were dropped because they came too late."""
     staleness: float = 0.0
     """The mean staleness of the updates: the number of global models newer than the one from which a hospital
     started."""
@@ -124,7 +125,8 @@ class ClockedScheduler:
     def _wait(self, why: str) -> None:
         """Let virtual time pass until more hospitals may be available.
 
-        Raises ``ConfigError`` if no update will ever arrive; ``why`` is the reason in the message.
+        Raises ``ConfigError`` if no hospital becomes available later, or after too many waits in a row. ``why`` is the
+        reason in the message.
         """
         trace, now, waits = self._system.trace, self.clock.now, self.clock.waits + 1
         later = now + self._section.wait if trace is None else trace.following(now)
@@ -177,7 +179,8 @@ def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generat
 
 
 def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
-    """Raise ``ConfigError`` unless the strategy has one model, and ``problem`` is one phase of the built-in training.
+    """Raise ``ConfigError`` unless the strategy has one model and ``problem`` is a single phase of the built-in
+    training.
 
     ``what`` is the configuration key that requires this. ``instead`` says in the message what to do.
     """

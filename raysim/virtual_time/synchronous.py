@@ -47,7 +47,7 @@ class SynchronousScheduler(ClockedScheduler):
         return done
 
     def _view_when_enough(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
-        """Wait until enough hospitals are available. Return the server's view at this time.
+        """Return the server's view. With an availability trace, first wait until enough hospitals are available.
 
         Also return when each hospital becomes unavailable (None: never).
         """
@@ -70,7 +70,8 @@ class SynchronousScheduler(ClockedScheduler):
     ) -> tuple[Ids, int]:
         """Call the hospitals ``ids``. Return those whose updates are used, and the bytes that others received in vain.
 
-        The clock advances until the updates have arrived. A late hospital continues to train if late updates are used.
+        The clock advances until enough updates have arrived, or to the deadline. A late hospital continues to train if
+        ``rounds.late`` is ``discount``.
         """
         rules, round = self._section.rounds, key[0]
         deadline = np.inf if rules.deadline is None else self.clock.now + rules.deadline
@@ -135,7 +136,7 @@ class SynchronousScheduler(ClockedScheduler):
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
         """Return a view that repeats requests of this round without time and traffic.
 
-        Replies of ``late`` hospitals, which have not answered before, still count.
+        Only requests to the ``late`` hospitals are counted, because these have not answered before.
         """
 
         def call(call: Call) -> Answers:
@@ -153,7 +154,7 @@ class SynchronousScheduler(ClockedScheduler):
     def _check_selection(self, view: FederationView) -> None:
         """Raise ``ConfigError`` if the selection can never give enough hospitals, even if all are available.
 
-        One sample that is too small is no error if sizes of samples depend on data.
+        A sample that is too small is no error if the selection has no fields ``fraction`` and ``minimum``.
         """
         size, needed, everyone = sized(view.selection), self._section.rounds.minimum_cohort, len(view.trainable)
         if not size or not self._strategy.uses_selection() or len(view.present) < everyone:

@@ -37,7 +37,8 @@ def scheduler(
     measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
-    """Return a run's scheduler and the server's view at the time of ``clock`` (None: the beginning)."""
+    """Return a run's scheduler, which continues from ``clock`` (None: the beginning), and ``view`` adjusted to
+    ``section``."""
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
         return PerfectScheduler(strategy), view
@@ -66,7 +67,8 @@ def usual_seconds(system: System, view: FederationView) -> Floats:
 
 
 def check_system(section: SystemSection, selection: Selection, names: Sequence[str], sizes: Ids, seed: int) -> None:
-    """Raise ``ConfigError`` if ``section`` is impossible for these hospitals, with ``sizes [N]`` training rows."""
+    """Raise ``ConfigError`` if ``section`` is impossible for the hospitals ``names`` with ``sizes [N]`` training
+    rows."""
     resolve(section, names, seed)
     enlarged(selection, section.rounds.over_selection)
     trainable, needed = int((sizes > 0).sum()), section.rounds.minimum_cohort
@@ -90,7 +92,7 @@ def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemS
 
 
 class AsynchronousScheduler(ClockedScheduler):
-    """The scheduler of asynchronous training: each hospital starts from the latest global model at that time."""
+    """The scheduler of asynchronous training: each hospital starts from the newest global model."""
 
     def __init__(self, asynchrony: Asynchrony, trainable: int, *rest: Any) -> None:
         super().__init__(*rest)
@@ -129,7 +131,7 @@ class AsynchronousScheduler(ClockedScheduler):
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
         """Start local updates at available hospitals until the configured number of hospitals is training.
 
-        Return how many hospitals were called, and the bytes sent to hospitals that were lost.
+        Return how many hospitals were called, and the bytes sent to hospitals whose updates are lost.
         """
         room = self._concurrency - len(self.clock.hospital)
         available, until = self._availability(*key)

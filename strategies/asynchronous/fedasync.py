@@ -6,7 +6,7 @@ Algorithm 1.
 ``concurrency`` hospitals train at any time. A hospital i that received the model ``x_t`` minimises
 ``L_i(x) + rho/2 |x - x_t|^2``, with ``L_i`` its mean loss. When its trained model ``x_new`` arrives, the server's model
 becomes ``x <- (1 - alpha_t) x + alpha_t x_new`` with ``alpha_t = alpha s(tau)``. Another hospital then starts from
-``x``. The staleness τ is how often the server's model has changed since the hospital received it. The function s is
+``x``. The staleness τ is how often the server's model has changed since hospital i received it. The function s is
 ``constant`` (1), ``polynomial`` (``(1 + tau)^-a``) or ``hinge`` (1 for τ <= b, ``1 / (a (tau - b) + 1)`` for larger τ),
 with settings a and b.
 

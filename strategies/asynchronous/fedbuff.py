@@ -6,13 +6,13 @@ Asynchronous Aggregation*, AISTATS 2022, Algorithm 1.
 ``concurrency`` hospitals train at any time. When one has finished, another starts from the current model. Once the
 buffer has K deltas (changes of hospitals' parameters in training), the server's model x takes the step
 ``x <- x + eta_g / K sum_i s(tau_i) delta_i``. Here η_g is the server's learning rate, and
-``s(tau) = 1 / sqrt(1 + tau)``. The staleness τ is how often the server's model has changed since the hospital received
+``s(tau) = 1 / sqrt(1 + tau)``. The staleness τ is how often the server's model has changed since hospital i received
 it. Deltas are not weighted by rows.
 
-Choices: a hospital is not called again while its delta is in the buffer. If K exceeds the number of hospitals, the
-buffer is full when all hospitals have sent their deltas. The configured selection samples the next hospital among those
-that are available and not training. The virtual clock (``system``) decides when a hospital has finished; without a
-clock all hospitals are equally fast. A round is one full buffer.
+Choices: a hospital is not called again while its delta is in the buffer. If K exceeds the number of hospitals with
+training rows, the buffer is full when all of these have sent their deltas. The configured selection samples the next
+hospital among those that are available and not training. The virtual clock (``system``) decides when a hospital has
+finished; without a clock all hospitals are equally fast. A round is one full buffer.
 
 Traffic for each hospital's update: the server sends the model's P scalars to the hospital, which sends back P scalars
 and the number of its training rows.

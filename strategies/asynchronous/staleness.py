@@ -1,4 +1,4 @@
-"""The weight of an update by its staleness τ, the age of the model from which its training started."""
+"""The weight of an update by its staleness τ, the age of the model from which training started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a strategy's other return values. Each raises :class:`Invalid` naming the field and the remedy."""
+"""Checks of what a strategy returns besides problems and calls. Each raises :class:`Invalid` naming the field."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def check_cohort(ids: Any, hospitals: int) -> None:
 
 
 def check_serve(serve: Any, view: FederationView, models: int, groups: int | None) -> None:
-    """Raise :class:`Invalid` unless ``serve`` has an existing row of ``state.models`` for each hospital."""
+    """Raise :class:`Invalid` unless ``serve`` maps names to arrays ``[N]`` or ``[N, groups]``, whose values are ``OWN``
+    or row indices below ``models``."""
     if not isinstance(serve, Mapping) or not serve:
         raise Invalid(
             f"serve: {short_form(serve)} names no model; return "
@@ -111,7 +112,8 @@ def check_facts(facts: Any) -> None:
 
 
 def check_uncertainty(uncertainty: Any, size: int) -> None:
-    """Raise :class:`Invalid` unless ``uncertainty`` has all values for ``size`` parameters."""
+    """Raise :class:`Invalid` unless ``uncertainty`` is None, or has a known ``effect`` and arrays of ``size``
+    numbers."""
     if uncertainty is None:
         return
     check_kind("uncertainty", uncertainty, Uncertainty)

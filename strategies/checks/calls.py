@@ -140,12 +140,13 @@ def _check_shape(field: str, shape: Any) -> None:
 
 
 def largest(send: Send, terms: int) -> float:
-    """Return the limit of magnitudes below which the sum of ``terms`` arrays cannot overflow."""
+    """Return the limit below which all magnitudes must stay, so that a sum of ``terms`` arrays cannot overflow."""
     return 2.0 ** (ROOM - send.bits) / max(terms, 1)
 
 
 def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` if a hospital's reply differs from the program's declaration.
+    """Raise :class:`Invalid` if a hospital's reply differs from the program's declaration, or if its numbers are too
+    large.
 
     ``rows`` is the hospital's number of rows. ``terms`` has the number of terms in the sum of each array.
     """
@@ -177,7 +178,8 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
 
 
 def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None:
-    """Raise :class:`Invalid` for a reply with names or shapes that differ from the program's declaration."""
+    """Raise :class:`Invalid` for a reply with names or shapes that differ from the program's declaration; with
+    ``finite``, also for numbers that are not finite."""
     _checked_sends(reply, program, rows, finite=finite)
     check_stored(reply.memory, program, rows, finite=finite)
 

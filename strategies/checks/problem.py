@@ -1,4 +1,4 @@
-"""Checks of problems: each raises :class:`Invalid` naming the field and the remedy.
+"""Checks of a :class:`LocalProblem`. Each raises :class:`Invalid` naming the field and the remedy.
 
 Shapes are as in :mod:`raysim.strategies.problem`.
 """
@@ -52,7 +52,7 @@ class Frame:
     keeps: bool = False
     """Whether the strategy has parameters that never leave the hospital (:meth:`Strategy.private`)."""
     groups: int | None = None
-    """The number of groups of the strategy's ``division``; None if it defines none."""
+    """The number of groups of the strategy's ``division``; None without a division."""
 
 
 def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
@@ -230,8 +230,8 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
 
 
 def _check_traces(problem: LocalProblem, frame: Frame) -> None:
-    """Check that the result of each problem in a chain is sent, stored or the start of the next; one at most is
-    sent."""
+    """Check that the result of each problem in a chain is sent, stored, or used as a start of the next problem, and
+    that at most one result is sent."""
     chain = problem.chain
     if sum(phase.upload is not None for phase in chain) > 1:
         raise Invalid("then.upload: two problems of one local update upload; leave one upload out")

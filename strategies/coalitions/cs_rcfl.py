@@ -1,4 +1,4 @@
-"""CS-RCFL: hospitals form coalitions whose members' models fit each other's rows, even if these change a little.
+"""CS-RCFL: hospitals form coalitions whose members' models fit each other's rows, even if the rows change a little.
 
 X. Konti et al., *CS-RCFL*: robust transfer losses (eq. 12 and 13), the coalition program (11), coalition models (6).
 
@@ -12,11 +12,11 @@ All steps run before any round:
    ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 5. Each hospital uses the mean of its coalition's models. No rounds follow: ``training.rounds: 0``.
 
-Choices: models have an intercept, which the distributions of step 3 do not change. Hospitals minimise the mean loss of
-their rows or, with ``robust``, the robust loss. Training without ``robust`` adds a ridge of 1e-6, because separable
-rows have no optimum. The paper gives no cost κ of a label change; the default is 1. The run's ``facts`` state the gap
-to the optimum that the search for coalitions leaves. Hospitals without training rows use the mean of all models. If ε
-is at least κ/2, models can be compared, but not trained robustly.
+Choices: models have an intercept, whose constant feature is the same in all distributions of step 3. Hospitals minimise
+the mean loss of their rows or, with ``robust``, the robust loss. Training without ``robust`` adds a ridge of 1e-6,
+because separable rows have no optimum. The paper gives no cost κ of a label change; the default is 1. The run's
+``facts`` state by how much the cost of the coalitions can exceed the optimum. Hospitals without training rows use the
+mean of all models. If ε is at least κ/2, models of two classes can be compared, but not trained robustly.
 
 ``clusters: each`` is the paper's local training, or with ``robust`` its robust local training. ``transfer: plain`` is
 the paper's non-robust clustering.
@@ -81,7 +81,7 @@ class CsRcfl(Strategy):
     small: int = 100
     """A hospital with at most this many training rows is small."""
     radii: tuple[float, ...] = ()
-    """A grid from which each hospital chooses its radius by cross-validation; empty: ``radius``."""
+    """A grid from which each hospital chooses its radius by cross-validation; empty: ``radius`` or ``small_radius``."""
     folds: int = 5
     """The number of folds of the cross-validation over ``radii``."""
     kappa: float = 1.0

@@ -60,7 +60,8 @@ class AgnosticFL(Strategy):
     ascent: NonNegativeFloat = 0.1
     """γ_λ: the step size by which the weights of hospitals with larger losses rise."""
     learning_rate: NonNegativeFloat | None = None
-    """γ_w: the step size of the model with ``averaging: gradient``; null means ``training.learning_rate``."""
+    """γ_w: the step size of the model or, with ``averaging: model``, of local training; null means
+    ``training.learning_rate``."""
     averaging: Literal["gradient", "model"] = "gradient"
     """What the server averages: hospitals' ``gradient`` at the model (the paper), or trained models (``model``)."""
     start: Literal["uniform", "samples"] = "uniform"

@@ -7,8 +7,8 @@ In a round, each hospital classifies its training rows with the model that it re
 group. From the counts the server computes the hospital's accuracy ``Acc_i`` and its gap of true positive rates
 ``F_i = TPR(others) - TPR(privileged)``. From the sums of the counts it computes the accuracy ``Acc`` and the gap ``F``
 over all hospitals. Let ``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` if F_i is undefined because a group has no positive
-rows. The hospital's weight ω_i changes to ``omega_i - beta (d_i - mean d)``. Its initial weight is its share of rows.
-The next model is the mean of hospitals' models, weighted by ω.
+rows. The hospital's weight ω_i changes to ``omega_i - beta (d_i - mean d)``. The initial weight is the hospital's share
+of rows. The next model is the mean of hospitals' models, weighted by ω.
 
 Choices: ω is clipped at 0. If all participants have weight 0, they are weighted by rows. Patients whose attribute is
 unknown count only for accuracy. With more than two classes, the class ``positive`` is compared with all other classes
@@ -107,9 +107,10 @@ class FairFed(Strategy):
     attribute: Attribute = "sex"
     """The attribute that divides patients into groups."""
     privileged: Privileged = "Male"
-    """The value or values of the attribute that form the privileged group."""
+    """The value of the attribute, or the range of ages, in the privileged group."""
     beta: NonNegativeFloat = 1.0
-    """β: how fast a hospital's weight falls if its fairness differs from the global fairness."""
+    """β: how fast a hospital's weight falls if the model's fairness there differs from the fairness over all
+    hospitals."""
     positive: NonNegativeInt = 1
     """The class whose true positive rate is compared."""
 
@@ -180,7 +181,7 @@ OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
 
 
 def check_group(attribute: str, privileged: Privileged) -> None:
-    """Raise ``ValueError`` unless ``privileged`` is a range for the attribute ``age``, a text for other attributes."""
+    """Raise ``ValueError`` unless ``privileged`` is a range if the attribute is ``age``, and a text otherwise."""
     if attribute != "age":
         if not isinstance(privileged, str):
             raise ValueError(
@@ -195,7 +196,7 @@ def check_group(attribute: str, privileged: Privileged) -> None:
 def patient_groups(
     patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged
 ) -> NDArray[np.int64]:
-    """Return the group of each patient, ``[n]``: ``PRIVILEGED``, ``OTHERS`` or ``UNKNOWN``.
+    """Return the group of each row's patient, ``[n]``: ``PRIVILEGED``, ``OTHERS`` or ``UNKNOWN``.
 
     Raises ``ValueError`` if the data lack the attribute.
     """

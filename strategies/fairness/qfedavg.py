@@ -46,7 +46,7 @@ class SteepenedTraining(Program):
     """Local training after which a hospital sends its delta times ``F^q``, and the number
     ``F^q + q F^(q - 1) |delta|^2 / learning_rate``.
 
-    ``delta`` is the change of the parameters in training, and ``F`` the mean training loss before it.
+    ``delta`` is the change of the parameters in training, and ``F`` the mean loss before training, plus 1e-10.
     """
 
     size: int

@@ -1,13 +1,13 @@
 """The common part of CHiP-FL and its baselines, which cluster hospitals by signatures once or every few rounds.
 
-CHiP-FL (Zhou), section 4 and appendix A. A signature is the statistics of a hospital's labels and features by which
-hospitals are clustered. Traffic: each hospital sends its signature once, ``C + 3 D`` scalars for C classes and D
-columns.
+The clustering follows Zhou: *CHiP-FL*, section 4 and appendix A. A signature is the statistics of a hospital's labels
+and features by which hospitals are clustered. Traffic: each hospital sends its signature once, ``C + 3 D`` scalars for
+C classes and D columns.
 
 CHiP-FL forms clusters once, before the first round. As an extension, clusters may change every r rounds. K-means then
-runs on the signatures with hospitals' mean training losses under all K cluster models as a further block of columns. A
-new cluster's model is the mean of its members' previous cluster models, weighted by training rows. The weighted mean of
-all cluster models therefore does not change.
+runs on the signatures and, as further columns, the hospitals' mean training losses under all K cluster models. A new
+cluster's model is the mean of its members' previous cluster models, weighted by training rows. The weighted mean of all
+cluster models therefore does not change.
 
 Traffic of this extension: every r rounds, each hospital with training rows receives K models of P scalars and sends K
 losses.
@@ -60,7 +60,7 @@ class SignatureClustering(Strategy):
     needs: ClassVar[Needs] = CLUSTERS
 
     clusters: Clusters = "auto"
-    """K, the number of clusters; ``auto`` is 5, or the number of hospitals if it is smaller."""
+    """K, the number of clusters; ``auto`` is 5, or the number of hospitals with training rows if this is smaller."""
     signature: tuple[Block, ...] = BLOCKS
     """The parts of the signature by which hospitals are clustered."""
     block_scale: bool = False

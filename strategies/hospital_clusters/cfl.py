@@ -10,10 +10,11 @@ cosine between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) >
 groups continue from its model.
 
 Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups;
-``complete`` linkage, which the authors' code uses, may not. With client sampling, a cluster is tested for a split by
-its hospitals' last deltas, once all have one since the last split. Hospitals without training rows join the group with
-more rows. The defaults of eps1 and eps2 are those of the paper on Clust-PSI-PFL. In practice u is rarely below the
-default: choose eps1 and eps2 from the ranges of u and g, which are under ``facts`` in a run's ``summary.json``.
+``complete`` linkage, which the authors' code uses, may not. With client sampling, a cluster is tested for a split with
+its hospitals' last deltas, as soon as each hospital has sent one since the cluster was formed. Hospitals without
+training rows join the group with more rows. The defaults of eps1 and eps2 are those of the paper on Clust-PSI-PFL. In
+practice u is rarely below the default: choose eps1 and eps2 from the ranges of u and g, which are under ``facts`` in a
+run's ``summary.json``.
 
 Traffic in a round: the server sends the cluster model's P scalars to each participant, which sends back its delta of P
 scalars and the number of its training rows.
@@ -81,7 +82,7 @@ class Cfl(Weighted):
     gamma: UnitInterval = 0.5
     """γ: a cluster splits only if ``sqrt((1 - a) / 2)`` is larger; a is the largest cosine across the two parts."""
     warmup: NonNegativeInt = 0
-    """The number of first rounds without a split."""
+    """The number of rounds at the beginning in which no cluster splits."""
     linkage: Linkage = "single"
     """How the two parts are found; ``single`` finds the best two parts."""
 
@@ -147,8 +148,10 @@ class Cfl(Weighted):
         }
 
     def _norms(self, sizes: Ids, deltas: Floats) -> tuple[float, float]:
-        """Return the norm of the mean of updates ``deltas [h, P]`` with the weights ``sizes [h]``, and their largest
-        norm."""
+        """Return the norm of the weighted mean of the updates ``deltas [h, P]``, and the largest norm of an update.
+
+        The hospitals have ``sizes [h]`` training rows.
+        """
         mean = self.weigh(sizes) @ deltas
         return float(np.linalg.norm(mean)), float(np.linalg.norm(deltas, axis=1).max())
 
@@ -164,7 +167,7 @@ class Cfl(Weighted):
         return parts if np.sqrt(max(0.0, (1.0 - across) / 2.0)) > self.gamma else None
 
     def _moved(self, view: FederationView, models: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
-        """Return the models after a round; row 0 is the row-weighted mean of clusters' models."""
+        """Return the models after a round; row 0 is the mean of clusters' models, weighted by training rows."""
         weight = self.weigh_groups(view.sizes[ids], cluster[ids])
         moved = models.copy()
         for row in np.unique(cluster[ids]):

@@ -9,8 +9,8 @@ one with the largest mean silhouette. Each cluster then runs its own federated a
 cluster's model.
 
 Choices: shares of classes are smoothed by .05, where the authors add 1e-6 (``epsilon``; see docs/heterogeneity.md).
-Hospitals form one cluster if they are fewer than three or all alike, and with ``allow_one`` also if no number of
-clusters has a positive silhouette, as in the authors' code. The configured selection samples inside each cluster. The
+Hospitals form one cluster if they are fewer than three or all alike. With ``allow_one``, as in the authors' code, they
+also do so if no number of clusters has a positive silhouette. The configured selection samples inside each cluster. The
 paper samples half of each cluster: ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals without
 training rows are assigned to clusters by features and sizes, if the setting ``by`` includes these properties
 (:class:`NearestSkew`). If ``by`` is labels alone, or counts have noise, such hospitals join the cluster whose centre is
@@ -123,7 +123,7 @@ def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
 class NearestSkew(Newcomers):
     """The rule for a hospital that did not take part in training: it joins the most similar cluster.
 
-    The hospital's label distribution is computed from its labelled rows; without any, labels are not compared.
+    The hospital's label distribution is computed from its labelled rows; if there are none, labels are not compared.
     """
 
     participants: Skews

@@ -3,12 +3,12 @@
 Y. Ruan, C. Joe-Wong: *FedSoft: Soft Clustered Federated Learning with Proximal Local Updating*, AAAI 2022, Algorithm 1;
 details follow the authors' code.
 
-The server has S models, one for each source, which are called centres. Every τ rounds each hospital k receives all
-centres and sends ``u_ks``, the share of its rows whose loss is smallest under centre s. A share of 0 is replaced by σ,
-without renormalising. In a round, each centre samples ``ceil(fraction K / S)`` of K available hospitals without
-replacement, with probabilities in proportion to ``u_ks n_k`` for a hospital with ``n_k`` rows. All sampled hospitals
-minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their own model. A centre ``c_s`` becomes the plain mean of the
-models that its sampled hospitals return.
+The server has S models, called centres, one for each source. Every τ rounds each hospital k receives all centres and
+sends ``u_ks``, the share of its rows whose loss is smallest under centre s. A share of 0 is replaced by σ, without
+renormalising. In a round, each centre samples ``ceil(fraction K / S)`` of K available hospitals without replacement,
+with probabilities in proportion to ``u_ks n_k`` for a hospital with ``n_k`` rows. All sampled hospitals minimise
+``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their own model. A centre ``c_s`` becomes the plain mean of the models that
+its sampled hospitals return.
 
 Choices: the paper does not give the number of hospitals that a centre samples. ``selection: configured`` is the variant
 without sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models,
@@ -104,7 +104,7 @@ class FedSoft(Strategy):
     selection: Literal["importance", "configured"] = "importance"
     """Which hospitals train: each centre samples them by ``importance``, or the ``configured`` selection does."""
     fraction: ShareOfOne = 0.5
-    """The share of hospitals that all centres together sample in a round."""
+    """S times the share of the available hospitals that each centre samples in a round."""
     start: Literal["own", "mixture"] = "own"
     """The model from which a hospital begins a round: its ``own`` model, or its ``mixture`` of the centres."""
 

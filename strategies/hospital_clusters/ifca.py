@@ -18,7 +18,7 @@ training rows. One without training rows uses the model that serves the most tra
 
 If the server may learn only sums, each hospital chooses locally. It sends K vectors of P scalars (its delta for the
 chosen model, zeros for the others) and K scalars (1 for the chosen model, 0 for the others). The sums reveal how many
-hospitals chose a model, but not which.
+hospitals chose a model, but not which hospitals.
 
 Traffic in a round: each participant receives K models of P scalars. It sends back the number of the chosen model, P
 scalars and the number of its training rows. If its choice is hidden, it sends K P + K scalars and the number of its
@@ -75,7 +75,7 @@ COUNTS = 0.1
 """The share of the squared clip that is reserved for the array ``chosen`` of :class:`ChosenTraining`."""
 
 LEAST = 3
-"""A noisy sum is divided by at least this number, because noise can bring the number of hospitals near 0."""
+"""Noisy sums are divided by at least this number of hospitals, because noise can bring their number near 0."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,10 @@ class Ifca(Weighted):
     needs: ClassVar[Needs] = Needs("clusters")
 
     clusters: Clusters = "auto"
-    """K, the number of cluster models; ``auto`` is 5, or the number of hospitals if it is smaller."""
+    """K, the number of cluster models; ``auto`` is 5, or the number of hospitals with training rows if this is
+    smaller."""
     averaging: Literal["model", "gradient"] = "model"
-    """What is averaged: trained models (``model``, option II) or the updates of one step (``gradient``, option I)."""
+    """What is averaged: trained models (``model``, option II) or the updates of one epoch (``gradient``, option I)."""
     spread: NonNegativeFloat = 0.1
     """Standard deviation of the noise that makes the initial models differ."""
     weights: Weighting = field(default="uniform", kw_only=True)
@@ -186,5 +187,6 @@ class Ifca(Weighted):
 
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
-    """Call hospitals ``ids [H]`` for the row of ``state.models`` with the smallest training loss, ``[H]``."""
+    """Call hospitals ``ids [H]`` for the row in ``state.models`` of the cluster model with the smallest training loss,
+    ``[H]``."""
     return 1 + statistics_of(view, Nearest(), ids, state.models[1:]).astype(np.int64)

@@ -99,7 +99,7 @@ class FedAdagrad(AdaptiveServer):
 
 @dataclass(frozen=True)
 class FedYogi(AdaptiveServer):
-    """FedYogi: an adaptive server whose accumulated squares change by at most the newest square."""
+    """FedYogi: an adaptive server that changes each accumulated square by at most the square of the new delta."""
 
     beta_2: BelowOne = 0.99
     """β2: decay of the accumulated squares."""

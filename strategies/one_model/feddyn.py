@@ -49,7 +49,8 @@ class FedDynState(State):
 
 @dataclass(frozen=True)
 class DynamicTraining(DeltaTraining):
-    """Local training with the additional loss ``-g_i . theta``, after which the hospital updates its vector ``g_i``."""
+    """Local training with the added terms ``-g_i . theta + alpha/2 |theta - w|^2``, after which the hospital updates
+    ``g_i``."""
 
     alpha: float
     name: str = "feddyn"

@@ -45,7 +45,7 @@ class FedProx(Weighted):
     mu_by_hospital: Mapping[str, NonNegativeFloat] = field(default_factory=dict)
     """Other values of μ for some hospitals, by name."""
     straggler_epochs: Mapping[str, NonNegativeInt] = field(default_factory=dict)
-    """Smaller numbers of epochs for some hospitals, by name."""
+    """Other numbers of epochs for some hospitals (stragglers), by name."""
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         for key in ("mu_by_hospital", "straggler_epochs"):

@@ -3,12 +3,13 @@
 S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh: *SCAFFOLD: Stochastic Controlled Averaging
 for Federated Learning*, ICML 2020, Algorithm 1.
 
-The server has a control variate c, and each hospital i has its own, c_i. A participant receives the model θ and c and
-takes K steps ``y <- y - eta_l (g_i(y) - c_i + c)`` from θ, with ``g_i`` the gradient of a batch and η_l the learning
-rate. In option II the hospital's new variate is ``c_i+ = c_i - c + (theta - y) / (K eta_l)``; in option I it is the
-full-batch gradient at θ. The server updates ``theta <- theta + eta_g sum_S w_i (y_i - theta)`` over the cohort S, with
-uniform weights as in the paper, or weights by rows. It also updates ``c <- c + (1/N) sum_S (c_i+ - c_i)`` with N the
-number of all hospitals, so that c stays the mean of all c_i. Variates start at 0.
+The server has a control variate c, and each hospital i has its own, c_i. A participant receives the model θ and the
+variate c, and takes K steps ``y <- y - eta_l (g_i(y) - c_i + c)`` from θ, with ``g_i`` the gradient of a batch and η_l
+the learning rate. In option II the hospital's new variate is ``c_i+ = c_i - c + (theta - y) / (K eta_l)``; in option I
+it is the full-batch gradient at θ. The server updates ``theta <- theta + eta_g sum_S w_i (y_i - theta)`` over the
+cohort S, with uniform weights as in the paper, or weights by rows. It also updates
+``c <- c + (1/N) sum_S (c_i+ - c_i)`` with N the number of all hospitals, so that c stays the mean of all c_i. Variates
+start at 0.
 
 The local optimiser must be plain SGD.
 
@@ -54,7 +55,7 @@ class VariateState(State):
 
 @dataclass(frozen=True)
 class CorrectedTraining(Program):
-    """Local training in which each gradient is corrected by the server's minus the hospital's control variate."""
+    """Local training in which each gradient is corrected by the server's control variate minus the hospital's."""
 
     size: int
     renew: Literal["steps", "gradient"]

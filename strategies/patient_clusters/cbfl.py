@@ -72,7 +72,7 @@ class Cbfl(PatientClustering):
     clusters: PositiveInt | None = None
     """The number of clusters of patients; null searches 3 to 8 by silhouette."""
     features: Features = "continuous"
-    """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
+    """The features that patients are clustered by: ``continuous`` ones, or all value columns (``values``)."""
     encoder: str | None = None
     """The import path of a function that encodes the features before clustering; null uses the features themselves."""
 

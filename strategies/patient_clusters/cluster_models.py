@@ -63,8 +63,8 @@ class PatientClusters:
 
     A patient belongs to the cluster g with the largest ``offset_g - |A_g (x - mean_g)|^2 / 2``.
 
-    It is a :class:`raysim.strategies.base.Division`. ``x [d]`` are a patient's values in ``columns``, encoded with
-    ``encoder``. Clusters have ``means [G, d]``, ``offsets [G]``, and lower triangular ``factors [G, d, d]``, the
+    The class is a :class:`raysim.strategies.base.Division`. ``x [d]`` are a patient's values in ``columns``, encoded
+    with ``encoder``. Clusters have ``means [G, d]``, ``offsets [G]``, and lower triangular ``factors [G, d, d]``, the
     ``A_g`` (None: the identity). If ``local`` has centres of a patient's hospital, the patient belongs to the cluster
     of the nearest of these centres.
     """
@@ -86,7 +86,7 @@ class PatientClusters:
         """Return the number of scalars that each hospital receives with the clusters: one number, or an array ``[N]``.
 
         They are the indices in ``columns`` and each cluster's mean; with ``factors``, also each cluster's offset and
-        factor. A hospital with its own centres (``local``) receives only the cluster of each centre.
+        factor. A hospital with its own centres (``local``) receives only the cluster of each of these centres.
         """
         d = self.means.shape[1]
         whole: int = len(self.columns) + self.count * (d if self.factors is None else 1 + d + d * (d + 1) // 2)
@@ -215,8 +215,8 @@ def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -
 def patient_step(state: State, update: Update, alpha: float = 1.0) -> PatientState:
     """Return the state after a round.
 
-    Clusters' models move by the mean of updates, and then by ``1 - alpha`` of the way to the mean of all clusters'
-    models.
+    Each cluster's model moves by the mean of its updates, and then by ``1 - alpha`` of the way to the mean of all
+    clusters' models.
     """
     state = own_state(state, PatientState)
     return replace(state, models=two_levels(state.models[1:] + update.sums, state.rows.sum(axis=0), alpha))

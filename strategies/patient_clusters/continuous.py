@@ -1,7 +1,7 @@
 """The features that patients are clustered by: value columns, and usually only those that are not binary.
 
-Every hospital sends one bit for each column: whether it has more than two different values there. A column is
-continuous if it has more than two at some hospital.
+Every hospital sends, for each column, whether its rows have more than two different values there. A column is
+continuous if this is true at some hospital.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
 
 
 def check_encoder(encoder: str | None) -> None:
-    """Raise ``ValueError`` if ``encoder`` is not None or the import path of an encoder."""
+    """Raise ``ValueError`` unless ``encoder`` is None or the import path of an encoder."""
     if encoder is not None:
         load_encoder(encoder)
 

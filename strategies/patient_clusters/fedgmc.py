@@ -82,7 +82,7 @@ class FedGmc(PatientClustering):
     clusters: PositiveInt | None = None
     """The number of clusters of patients; null searches 3 to 8 by silhouette."""
     features: Features = "continuous"
-    """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
+    """The features that patients are clustered by: ``continuous`` ones, or all value columns (``values``)."""
     virtual: Virtual = "per_component"
     """Whether ``samples`` counts the virtual patients of each component, or of each hospital (``per_hospital``).
     ``proportional`` has as many in total as ``per_component``, in proportion to rows."""

@@ -3,16 +3,17 @@
 D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Clustering*, ICML 2021, Algorithms 1 and
 2; on patients and with a model for each cluster, as in the baseline of FedGMC (Ye et al.), Table 2.
 
-1. Each hospital clusters its patients into k' clusters (:func:`local_centres`) and sends the centres of these clusters.
+1. Each hospital clusters its patients into at most k' clusters (:func:`local_centres`) and sends the centres of these
+   clusters.
 2. The server starts from the centres of the first hospital that sent k' centres. It repeatedly adds the centre farthest
    from the chosen centres, until there are K. Lloyd's iterations then run over all centres, unweighted.
 3. Each patient belongs to the nearest of the K centres, and federated averaging trains a model for each cluster. With
    ``inherit`` a patient belongs to the cluster of the nearest centre that the patient's hospital sent. If the hospital
    sent none, the patient belongs to the nearest of the K centres.
 
-Choices: K is the number from 3 to 8 for which the server's clustering has the largest mean silhouette. If K < k', the
-server starts from the first centre of the hospital in step 2. If no hospital sent k' centres, the server starts with
-the hospital that sent the most.
+Choices: K is the number from 3 to 8 for which the server's clustering has the largest mean silhouette. If K < k', step
+2 chooses K centres of one hospital: its first, and repeatedly the centre farthest from the chosen centres. If no
+hospital sent k' centres, the server starts with the hospital that sent the most.
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
@@ -82,9 +83,9 @@ class KFed(PatientClustering):
     clusters: PositiveInt | None = None
     """K, the number of clusters of patients; null searches 3 to 8 by silhouette."""
     local_clusters: PositiveInt = 4
-    """k', the number of centres that each hospital sends."""
+    """k', the largest number of centres that a hospital sends."""
     features: Features = "continuous"
-    """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
+    """The features that patients are clustered by: ``continuous`` ones, or all value columns (``values``)."""
     inherit: bool = False
     """Whether a patient belongs to the cluster of the hospital's nearest centre instead of the nearest of the K
     centres."""
@@ -106,7 +107,7 @@ class KFed(PatientClustering):
 
 def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floats:
     """Return the centres of at most k' = ``clusters`` clusters of ``rows [n, d]`` (Algorithm 1, after Awasthi and
-    Sheffet).
+    Sheffet, 2012).
 
     K-means++ chooses k' seeds after a projection of the rows on their first k' right singular vectors. ``S_r`` are the
     rows that are at least three times nearer to seed r than to any other seed. Lloyd's iterations start, without

@@ -21,7 +21,7 @@ from raysim.strategies.base import FederationView, Ids, Mask, State, Training
 from raysim.strategies.shared.weights import Weighted
 
 RUNNING = "running_mean"
-"""The last part of the name of a tensor by which batch-normalisation layers are recognised."""
+"""A layer is recognised as batch normalisation by a tensor whose name ends in this part."""
 
 
 @dataclass(frozen=True)

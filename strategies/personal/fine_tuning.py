@@ -8,7 +8,7 @@ Traffic of a round: the server sends the P parameters of the global model to eac
 back P numbers and its number of training rows. The P parameters that every hospital receives before fine-tuning are not
 counted.
 
-With boosted trees, each hospital adds trees that it grows on its own rows to the common trees.
+With boosted trees, each hospital grows trees on its own rows and adds them to the common trees.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from raysim.strategies.coalitions.robust.training import train_l1, train_logisti
 
 @dataclass(frozen=True)
 class RadiusRule:
-    """How a hospital chooses the radius ε of the distributions over which it takes the worst loss."""
+    """How a hospital chooses the radius ε of the ball of distributions over which it takes the worst loss."""
 
     radius: float
     """The radius ε of hospitals that are not small, if ``radii`` is empty."""
@@ -35,8 +35,8 @@ class RadiusRule:
     radii: tuple[float, ...]
     """The radii from which each hospital chooses; empty: ``radius`` and ``small_radius``.
 
-    The hospital chooses the radius whose robustly trained models have the smallest plain loss in cross-validation, the
-    smaller one if equal. A hospital with one row uses the largest radius.
+    The hospital chooses the radius whose robustly trained models have the smallest plain loss in cross-validation; of
+    equally good radii it chooses the smallest. A hospital with one row uses the largest radius.
     """
     folds: int
     """The number of folds of the cross-validation over ``radii``."""
@@ -56,7 +56,8 @@ class RadiusRule:
                     raise ValueError(str(error).replace("radius", field, 1)) from None
 
     def check_trainable(self, classes: int, trains: bool) -> None:
-        """Raise ``ValueError`` for a radius of training that is so large that the model of zeros is optimal.
+        """Raise ``ValueError`` if hospitals train classifiers with a radius so large that the model of zeros is
+        optimal.
 
         ``trains`` tells whether the sent models are trained robustly; models in cross-validation always are.
         """
@@ -120,8 +121,8 @@ def transfer_losses(
 
 @dataclass(frozen=True)
 class LinearModelFit(Statistic):
-    """A hospital's linear model with the smallest mean loss on its rows or, with a ``rule`` for the radius, robust
-    loss."""
+    """A hospital's linear model with the smallest mean loss on its rows or, with a ``rule`` for the radius, with the
+    smallest robust loss."""
 
     classes: int
     shape: tuple[int]

@@ -1,9 +1,8 @@
 """Closed forms of the worst loss of a model at a hospital whose distribution may differ a little from its rows.
 
 X. Konti et al., *CS-RCFL*: the robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over a
-Wasserstein-1 ball of radius ε_i around the empirical distribution of hospital ``i``'s rows. Distances are l2 norms.
-Transport does not change the constant feature of the intercept, which therefore enters margins and residuals, but not
-norms.
+Wasserstein-1 ball of radius ε_i around the empirical distribution of hospital ``i``'s rows. Distances are l2 norms. The
+intercept enters margins and residuals, but not norms, because transport does not change its constant feature.
 
 Deviation: equation (13) has θ_i in the residual, a misprint for the θ_j of equation (12). The paper does not give the
 cost κ of a label change.
@@ -75,9 +74,9 @@ def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float
     """Return the price ``a [M]`` that minimises the dual in :func:`logistic_losses` for each model; κ (``kappa``) must
     be finite.
 
-    ``margins`` are ``[n, M]``, and ``norms [M]`` are the models' |θ|. The dual stops falling where at most
-    ``r = floor(n ε / κ)`` margins exceed a κ, with ε the ``radius``. With margins in decreasing order, the minimiser is
-    ``max(|θ|, m_(r+1) / κ, 0)``.
+    ``margins`` are ``[n, M]``, and ``norms [M]`` are the models' |θ|. As ``a`` rises, the dual stops falling once at
+    most ``r = floor(n ε / κ)`` margins exceed ``a κ``, with ε the ``radius``. With margins in decreasing order, the
+    minimiser is ``max(|θ|, m_(r+1) / κ, 0)``.
     """
     n = len(margins)
     # If n ε / κ is a whole number the slope is 0, so that rounding it in either direction is harmless.

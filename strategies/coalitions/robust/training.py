@@ -9,7 +9,7 @@ not part of the norm |θ|. ``X [n, F]`` are features; a row x has the label y an
 - logistic loss: for κ = inf, ``min mean softplus(-m) + ε |θ|``; for finite κ,
   ``min over θ, a >= |θ| of a ε + mean softplus(-m) + mean max(0, m - a κ)``. The dual of each maximises the mean
   entropy of probabilities ``s [n]``. A second dual variable, ``v [n]`` in [0, 1/n], is the mass moved to flipped
-  labels; it is 0 for κ = inf. The constraint is ``|X'(y (s/n - v))| <= ε - κ sum v``, with an intercept also
+  labels; it is 0 for κ = inf. The constraint is ``|X'(y (s/n - v))| <= ε - κ sum v``. With an intercept, also
   ``sum y (s/n - v) = 0``.
 
 Deviation: the paper solves conic programs. Here a number δ smooths the kinks of the objective and, for the logistic
@@ -119,8 +119,9 @@ def train_logistic(
     """Return the linear model with the smallest robust logistic loss for ``X [n, F]`` and labels ``y [n]``, -1 or +1.
 
     Training ends as in :func:`train_l1`. ``kappa`` is the cost of a label change; with infinity, labels cannot change.
-    Raises ``ValueError`` unless a positive ``radius`` is below ``kappa / 2``: half of the labels could be flipped. If
-    no optimum exists because all rows have one class, the intercept is set to odds of ``2n + 1`` to 1 for this class.
+    Raises ``ValueError`` if a positive ``radius`` is not below ``kappa / 2``, because half of the labels could be
+    flipped. If no optimum exists because all rows have one class, the intercept is set to odds of ``2n + 1`` to 1 for
+    this class.
     """
     check_radius(radius)
     check_kappa(kappa)
@@ -170,7 +171,7 @@ def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
 
 
 def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool) -> Fit | None:
-    """Return the model without feature weights if it is optimal for κ = inf, else None."""
+    """Return the model without feature weights if it is (nearly) optimal for κ = inf, else None."""
     n, positive = len(y), float((y > 0).mean())
     if not intercept:
         zero = np.zeros(X.shape[1])
@@ -191,8 +192,8 @@ def _robust_logistic(
 ) -> Fit:
     """Minimise the robust logistic loss over the weights θ and the transport price a.
 
-    The barrier ``-δ log(a^2 - |θ|^2)`` keeps a above ``|θ|``. The kink of ``max(0, m - a κ)`` at margins m is smoothed
-    with the same δ.
+    The barrier ``-δ log(a^2 - |θ|^2)`` keeps ``a`` above ``|θ|``. The kink of ``max(0, m - a κ)``, with m the margin of
+    a row, is smoothed with the same δ.
     """
     n, P = Z.shape
     signed = Z * y[:, None]
@@ -202,7 +203,7 @@ def _robust_logistic(
     excess_of = np.column_stack([signed, np.full(n, 0.0 if certain else -kappa)])
 
     def flips(point: Floats, delta: float) -> tuple[Floats, Floats]:
-        """Return ``e = m - a κ`` and ``sqrt(e^2 + δ^2)``, whose mean is a smooth version of ``max(0, e)``."""
+        """Return ``e = m - a κ`` and ``sqrt(e^2 + δ^2)``; half of their sum is a smooth version of ``max(0, e)``."""
         excess = excess_of @ point
         return excess, np.sqrt(excess**2 + delta**2)
 
@@ -259,8 +260,8 @@ def _follow(
     scale: float,
     tolerance: float,
 ) -> Fit:
-    """Solve problems with the smoothing δ = ``scale``, ``scale / 10``, ... until a fit is proven within
-    ``tolerance``."""
+    """Solve at most :data:`STAGES` problems with the smoothing δ = ``scale``, ``scale / 10``, ... until the gap is at
+    most ``tolerance * (1 + |value|)``."""
     best: Fit | None = None
     delta = scale
     for _ in range(STAGES):
@@ -325,8 +326,8 @@ def _balanced(u: Floats) -> Floats:
 
 
 def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """Return the dual variables ``s`` and ``v``, one of them scaled down for one class so that ``sum y (s/n - v) =
-    0``."""
+    """Return dual variables with ``sum y (s/n - v) = 0``: ``s`` or ``v`` is scaled down for one class, or both are
+    0."""
     excess = float(y @ (s / len(y) - v))
     over = y * excess > 0
     if (total := float(s[over].sum()) / len(y)) > abs(excess):

@@ -13,9 +13,9 @@ in inequality c. Then no partition costs less than
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M on the space orthogonal to the ones``.
 
 The bound is valid for any multipliers, so the search for good ones may stop at any time. The search is the alternating
-direction method of multipliers. Violated clique inequalities are added during the search, and a primal-dual step
-changes their multipliers (Condat and Vũ). The converged bound is at least as high as that of the linear program over Z,
-and faster to compute for 50 hospitals or more.
+direction method of multipliers. Violated clique inequalities are added during the search. Their multipliers change by
+the primal-dual method of Condat (2013) and Vũ (2013). The converged bound is at least as high as the bound of a linear
+program with the same inequalities, and faster to compute for 50 hospitals or more.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ ADDED = 50
 
 
 def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: float, seconds: float) -> float:
-    """Return a lower bound on the cost of any partition of N hospitals into ``coalitions`` (2 to N - 1) coalitions.
+    """Return a lower bound on the cost of any partition of N hospitals into K = ``coalitions`` coalitions, 1 < K < N.
 
-    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. The search ends when the
-    bound is within the relative ``tolerance`` of ``cost`` (of the best partition known), no longer rises, or after
-    ``seconds``.
+    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. ``cost`` is the cost of
+    the best partition known. The search ends when the bound is within the relative ``tolerance`` of ``cost``, when it
+    hardly rises any more, or after ``seconds``.
     """
     # One thread: the figures then do not depend on the number of cores, and these matrices are small.
     with one_thread():

@@ -42,7 +42,7 @@ class Cliques:
 
     @staticmethod
     def none(size: int, hospitals: int) -> Cliques:
-        """Return an empty set of inequalities on ``size`` of all ``hospitals``."""
+        """Return an empty set of inequalities, each on ``size`` of all ``hospitals``."""
         return Cliques(np.empty((0, size), np.int64), np.empty(0), hospitals)
 
     def move(self, Z: Floats) -> None:
@@ -61,8 +61,8 @@ class Cliques:
         return self._spread(np.ones(len(self.at)), np.abs(self.coefficients))
 
     def renewed(self, new: Ids, amounts: Floats, most: int) -> Cliques:
-        """Return the inequalities with positive multipliers, and the ``most`` of ``new [m, size]`` with the largest
-        ``amounts [m]`` of violation."""
+        """Return the inequalities with positive multipliers and, of the other inequalities in ``new [m, size]``, the
+        ``most`` with the largest violations ``amounts [m]``."""
         code = self.hospitals ** np.arange(self.at.shape[1])
         positive = self.multipliers > 0
         old = self.at[positive]
@@ -86,10 +86,10 @@ def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
 
 
 def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Return the hospitals ``(i, j, k)`` of triangle inequalities, ``[m, 3]``, and their violations by ``Z [N, N]``,
-    ``[m]``.
+    """Return the hospitals ``(i, j, k)`` of violated triangle inequalities, ``[m, 3]``, and the amounts by which
+    ``Z [N, N]`` violates them, ``[m]``.
 
-    Violations exceed ``least``. At most ``most`` inequalities are returned for each i.
+    The amounts exceed ``least``. At most ``most`` inequalities are returned for each i.
     """
     violated, amounts = [np.empty((0, 3), np.int64)], [np.empty(0)]
     for i in range(len(Z)):
@@ -105,10 +105,11 @@ def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]
 
 
 def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Return the hospitals ``(i, j, k, l)`` of inequalities, ``[m, 4]``, and their violations by ``Z [N, N]``, ``[m]``.
+    """Return the hospitals ``(i, j, k, l)`` of violated inequalities, ``[m, 4]``, and the amounts by which ``Z [N, N]``
+    violates them, ``[m]``.
 
-    Violations exceed ``least``. The search is not exhaustive: for each i, the ``most`` triangle inequalities with the
-    largest violations are extended by the best hospital l.
+    The amounts exceed ``least``. The search is not exhaustive: for each i, the ``most`` triangle inequalities with the
+    largest (even negative) violations are extended by the best hospital l.
     """
     n = len(Z)
     violated, amounts = [np.empty((0, 4), np.int64)], [np.empty(0)]

@@ -3,9 +3,9 @@
 For a subset M of the N hospitals, ``f_1(M) = c(M)`` is the cost of M as one coalition, and ``f_k(M)`` is the smallest
 cost of M in k coalitions. Then ``f_k(M) = min over S of f_a(S) + f_b(M without S)`` with a + b = k. S runs over the
 proper subsets of M that contain the last hospital of M. For odd k, (a, b) is (1, k - 1). For even k it is (k/2, k/2),
-so that only few of the functions f_k are needed. For all M whose last hospital is h, this is one (min, +) subset
-convolution over the h hospitals before it. For K coalitions, the time is at most proportional to ``log2(K) 3^(N-1)``,
-and the memory to ``log2(K) 2^N``.
+so that only few of the functions f_k are needed. For all M whose last hospital is h, this minimum is one (min, +)
+subset convolution over the h hospitals before the last. For K coalitions, the time is at most proportional to
+``log2(K) 3^(N-1)``, and the memory to ``log2(K) 2^N``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member
 
 BLOCK = 9
-"""Convolutions over at most this many hospitals use a table of all ``3^9`` pairs of subsets, which fits the cache."""
+"""The largest number h of hospitals in a convolution that uses a table of all ``3^h`` pairs of subsets. Larger tables
+do not fit the cache."""
 
 
 def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:
-    """Return the coalition of each of N hospitals, ``[N]``, in the partition with the smallest cost; None after
-    ``seconds``.
+    """Return the coalition of each of N hospitals, ``[N]``, in the partition with the smallest cost; None if the search
+    takes longer than ``seconds``.
 
     The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i.
     """
@@ -56,7 +57,8 @@ def _parts(k: int) -> tuple[int, int]:
 
 
 def _orders(k: int) -> list[int]:
-    """Return the numbers of coalitions above 1, ascending, for which the best k coalitions need a table."""
+    """Return the numbers of coalitions above 1, ascending, for which the search for the best k coalitions needs a
+    table."""
     return [] if k == 1 else [*_orders(_parts(k)[1]), k]
 
 

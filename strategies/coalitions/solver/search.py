@@ -2,7 +2,7 @@
 
 The cost of a coalition S is ``c(S) = (1/|S|) sum over i, j in S of L_ij``, with ``L_ij`` the loss of hospital j's model
 at hospital i. It depends on L only through ``L + L'``, with L' the transpose. After the first searches, others start at
-the best partition found, with the members of three coalitions reassigned at random.
+the best partition found, with the members of up to three coalitions reassigned at random.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _spread(symmetric: Floats, labels: Ids, medoids: Ids) -> float:
 
 
 def _dealt_again(labels: Ids, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Reassign the members of three random coalitions to these coalitions at random."""
+    """Reassign the members of up to three random coalitions to these coalitions at random."""
     again = rng.permutation(coalitions)[:3]
     members = np.flatnonzero(np.isin(labels, again))
     labels = labels.copy()
