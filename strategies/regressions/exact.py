@@ -85,8 +85,8 @@ class HiddenSums(Exact):
     sums: Literal["secure", "clear"] = "secure"
     """How the server receives the sums.
 
-    ``secure``: by secure aggregation; its defaults apply if ``secure`` is not configured. ``clear``: each hospital's
-    sums; every hospital must then have ``max(5 p, 30)`` rows for p columns.
+    ``secure``: by secure aggregation, with default settings if the section ``secure`` is missing. ``clear``: each
+    hospital's sums; every hospital must then have at least ``max(5 p, 30)`` rows for p columns.
     """
 
     def hides_sums(self) -> bool:

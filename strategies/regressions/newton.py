@@ -5,8 +5,8 @@ Reduction of Maximum Likelihood Estimates*, Biometrika 1993; K.-Y. Liang, S. Zeg
 Generalized Linear Models*, Biometrika 1986 (robust standard errors, which are valid if hospitals differ).
 
 In each round, every hospital sends the loss of its rows with its gradient and Hessian. The server adds them and takes
-Newton's step, halved if the loss rises. After five to eight rounds the coefficients are the maximum-likelihood fit of
-the pooled rows, and hospitals are called once more, for standard errors.
+Newton's step, halved if the loss rises. After some five to eight rounds the coefficients are the maximum-likelihood fit
+of the pooled rows, and hospitals are called once more, for standard errors.
 
 - Columns that are constant, or linear combinations of earlier columns, get the coefficient 0. With a ridge penalty,
   which ``solver: lbfgs`` requires, linear combinations are included.

@@ -1,7 +1,7 @@
 """Newton's method on sums: the server's computation after each answer.
 
-The ridge penalty is ``ridge / 2 |beta|^2`` without the intercept, which is the first column. Sources: Wu et al. 2012
-(GLORE); Firth 1993; Heinze and Schemper 2002.
+The ridge penalty is ``ridge / 2 |beta|^2`` without the intercept, which is the first column. The sources are listed in
+:mod:`.newton` and :mod:`.firth`.
 """
 
 from __future__ import annotations
