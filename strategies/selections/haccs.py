@@ -5,8 +5,8 @@ Accelerated Federated Learning*, IPDPS 2022; details follow the authors' code.
 
 Before training, hospitals send how many rows of each class they have. OPTICS (with at least 2 hospitals in a cluster)
 clusters hospitals by the Hellinger distance between their class shares. A hospital that OPTICS labels as noise forms
-its own cluster. All hospitals send their mean loss under the initial model, and in each round participants send theirs
-before they train.
+its own cluster. All hospitals also send their mean loss under the initial model. In each round, participants send their
+mean loss again before they train.
 
 In each round, a cluster c has the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``, with the setting ``rho``. ``ACL_c``
 is the mean of its hospitals' last known losses. ``tau_c = 1 - lat_c / max lat`` is its speed, where ``lat_c`` is the
@@ -74,7 +74,7 @@ class Haccs(Selection):
     rho: UnitInterval = 0.95
     """ρ: the weight of speed in the choice of a cluster; the loss has the weight 1 - ρ."""
     loss_power: NonNegativeFloat = 1.0
-    """The power of the loss in the weight of a cluster."""
+    """The power of the loss in the score of a cluster."""
     metric: Literal["hellinger", "euclidean"] = "hellinger"
     """The distance between label distributions."""
     privacy_epsilon: float | None = None

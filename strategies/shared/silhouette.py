@@ -57,7 +57,7 @@ def best_clusters(
     """Return the labels ``[N]`` of points ``rows [N, D]`` by k-means with the best number of clusters from 2 to N - 1.
 
     ``rng(k)`` seeds k-means with k clusters. Fewer than three points, or points that are all equal, form one cluster.
-    With ``allow_one``, all points form one cluster if no number has a mean silhouette above 0.
+    With ``allow_one``, all points form one cluster if no number of clusters has a mean silhouette above 0.
 
     Of more than ``search_sample`` points, a random sample of this size, drawn with ``rng(0)``, decides the number.
     """
