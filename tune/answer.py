@@ -119,8 +119,8 @@ def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
 
 
 def tested_figures(tree: Mapping[str, Mapping[str, float | None]] | None) -> dict[str, tuple[float, float]] | None:
-    """Return the mean and standard deviation over seeds of each metric on test rows; None if ``tree``, their part of
-    ``summary.json``, is empty.
+    """Return the mean and standard deviation over seeds of each metric on test rows, which ``summary.json`` has as
+    ``tree``; None if ``tree`` is empty.
     """
     if not tree:
         return None

@@ -32,7 +32,7 @@ LABELS = {
     "bytes_up": "bytes sent by hospitals",
     "bytes_down": "bytes sent to hospitals",
 }
-"""Names of objectives in charts and sentences, where they differ from those in files."""
+"""Names of objectives in charts and sentences, where they differ from the names in files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def _kind(trials: Sequence[Finished]) -> TaskKind:
 def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float, ...]:
     """Return the reference point from which the hypervolume is measured: a value for each objective.
 
-    It is the configured value, else the metric's usual worst value, such as 0.5 for an AUROC, else the worst in
+    Each value is the configured one, else the metric's usual worst value, such as 0.5 for an AUROC, else the worst in
     ``values``.
     """
     point = []

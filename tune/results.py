@@ -1,4 +1,5 @@
-"""The files of a sweep's folder. All files except ``sweep.yaml`` and the journal can be recreated from the journal."""
+"""The files of a sweep's folder. ``raysim resume`` can recreate all files except ``sweep.yaml``, the journal and
+``lost.json``."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ class Listed:
 class FromOptuna:
     """Optuna's tree-structured Parzen estimator; it is asked for a key only if the key's condition holds.
 
-    Optuna receives the index of a listed value, which may itself be a list. Keys with ``grid`` cycle through their
-    combinations.
+    Optuna receives the index of a listed value, because the value may itself be a list. Keys with ``grid`` cycle
+    through their combinations.
     """
 
     def __init__(self, sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> None:

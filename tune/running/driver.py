@@ -215,7 +215,7 @@ def _here() -> str:
 class Proposals(Searcher):  # type: ignore[misc]
     """A searcher that passes trials ``{trial: {number, params}}`` to Ray Tune, in the order of ``numbers``.
 
-    Their hyper-parameters come from ``source``.
+    The hyper-parameters come from ``source``.
     """
 
     def __init__(self, source: ProposalSource, numbers: Sequence[int], names: Sequence[str]) -> None:
