@@ -160,7 +160,7 @@ def reason(choice: Choice) -> list[str]:
 def at_the_edge(choice: Choice) -> list[str]:
     """Return a warning if a hyper-parameter of the recommended trial has the smallest or largest value that was tried.
 
-    Without one, the list is empty.
+    Otherwise the list is empty.
     """
     taken = {} if choice.recommended is None else choice.recommended.params
     named = [

@@ -51,7 +51,7 @@ RECOMMENDED = "recommended"
 """The value of a tag, and the end of a trial's name, that mark the recommended trial in MLflow."""
 
 COMPARED = 50
-"""The largest number of trials in the comparison that the sweep's description in MLflow links."""
+"""The largest number of trials in the comparison to which the sweep's description in MLflow links."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class SweepTracker(Sender):
 
     @property
     def address(self) -> str:
-        """Return the page of a server with the trials in MLflow, or the command that opens a local store.
+        """Return the address of an MLflow server's page with the trials, or the command that opens a local store.
 
         It is empty if there is no store, or if the address may contain a password.
         """

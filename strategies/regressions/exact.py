@@ -50,7 +50,8 @@ def asked(call: Call, state: State) -> Generator[Call, Answers, Answers]:
 
 
 class Exact(Strategy):
-    """A strategy in which all hospitals with training rows send sums. It has no learning rate, batches or epochs."""
+    """A strategy in which all hospitals with training rows run client programs, without learning rate, batches or
+    epochs."""
 
     one_round: ClassVar[bool] = False
     """Whether the strategy is finished after its first round, however many rounds are configured."""

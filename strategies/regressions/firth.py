@@ -67,10 +67,10 @@ class Point(NamedTuple):
         """Return the loss's second derivatives ``[k, k]`` for rows ``X [n, k]``; None if ``n`` and ``k`` are too large
         (:data:`PRODUCTS`).
 
-        They are ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. ``mu`` are the predicted
-        probabilities, ``w`` the weights of rows, and ``a = 1 - 2 mu``. ``Z`` is ``scaled``, ``M = Z Z'`` the hat
-        matrix, and ``hat`` its diagonal. ``M * M`` is ``K K'``, where a row of ``K`` has the products of all pairs of
-        numbers in a row of ``Z``.
+        The derivatives are ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. ``mu`` are the
+        predicted probabilities, ``w`` the weights of rows, and ``a = 1 - 2 mu``. ``Z`` is ``scaled``, ``M = Z Z'`` the
+        hat matrix, and ``hat`` its diagonal. ``M * M`` is ``K K'``, where a row of ``K`` has the products of all pairs
+        of numbers in a row of ``Z``.
         """
         first, second = np.triu_indices(X.shape[1])
         if len(X) * min(len(X), len(first)) > PRODUCTS:

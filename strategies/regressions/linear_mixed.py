@@ -26,7 +26,7 @@ from raysim.strategies.regressions.newton_steps import independent
 from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
 
 LARGEST = 1e9
-"""The largest ratio of the variance of intercepts to the variance of residuals that is tried."""
+"""The largest tried ratio of the variance of intercepts to the variance of residuals."""
 
 
 class Mixed(NamedTuple):

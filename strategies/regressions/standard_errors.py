@@ -62,7 +62,8 @@ def model_based(
 def by_hospital(
     information: Floats, meat: Floats, keep: Mask, hospitals: int, rows: float, ridge: float = 0.0
 ) -> Errors:
-    """Return standard errors of p coefficients that are valid if hospitals differ (Liang and Zeger 1986).
+    """Return standard errors of p coefficients that are valid if hospitals differ (Liang and Zeger 1986, see
+    :mod:`.newton`).
 
     They include the usual correction for small numbers of hospitals and rows. ``meat [p, p]`` is the sum over hospitals
     of ``g g'``, where ``g [p]`` is a hospital's gradient. With one hospital, or with no more rows than columns, the

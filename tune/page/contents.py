@@ -58,7 +58,7 @@ def sweep_page(
 ) -> Page:
     """Build the page of the sweep ``name``.
 
-    - ``tested``: the metrics of the recommended trial on test rows; None if it was not evaluated on them.
+    - ``tested``: the metrics of the recommended trial on test rows; None if this trial was not evaluated on test rows.
     - ``counts``: the number of trials by status, such as ``completed``, and the planned number in ``total``.
     """
     keys = [dimension.key for dimension in space]

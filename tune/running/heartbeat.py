@@ -18,7 +18,7 @@ LOOK_SECONDS = 1.0
 """The smallest number of seconds between two checks."""
 
 COUNTED_SECONDS = 10.0
-"""The largest number of seconds between two checks that count as silence, because a suspended driver checks nothing."""
+"""At most this many seconds between two checks count as silence, because a suspended driver checks nothing."""
 
 
 class Pulse:

@@ -25,7 +25,7 @@ class Hospitals:
     """The hospitals of a trial: in actors that all trials share, or in the process of the trial."""
 
     shared: Pool | None
-    """The hospital actors that all trials share; None: they are in the trial's process."""
+    """The hospital actors that all trials share; None: the hospitals are in the trial's process."""
     rows: Ids
     """The number of rows of each hospital."""
     resources: ResourcesSection
