@@ -34,7 +34,7 @@ class TreesBagging(SentWhole):
     needs: ClassVar[Needs] = SENDS_TREES
 
     scale: Literal["hospitals", "rows", "none"] = "hospitals"
-    """The factor of each tree's values: 1 over the number of ``hospitals``, the share of ``rows``, or 1."""
+    """The factor of each tree's values: 1 over the number of ``hospitals``, the hospital's share of ``rows``, or 1."""
 
     def setup(self, view: FederationView) -> State:
         if task_of(view).together < len(view.trainable):
