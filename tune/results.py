@@ -1,5 +1,5 @@
-"""The files of a sweep's folder. ``raysim resume`` can recreate all files except ``sweep.yaml``, the journal and
-``lost.json``."""
+"""The files of a sweep's folder. ``raysim resume`` can recreate all files except ``sweep.yaml``, the journal, the
+manifest and ``lost.json``."""
 
 from __future__ import annotations
 
