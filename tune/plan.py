@@ -152,8 +152,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
 
 
 def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
-    """Yield hyper-parameters to check, each after the searched key that they test; the key is empty for random
-    points."""
+    """Yield what to check: a searched key (empty for random points), and the hyper-parameters that test it."""
     yield from plan.space.corners()
     for number in range(1, TRIED + 1):
         yield "", plan.space.draw(0, number)

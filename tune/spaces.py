@@ -31,7 +31,7 @@ RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randi
 LISTS = ("choice", "grid")
 
 MOST_COMBINATIONS = 100_000
-"""The largest number of combinations of a grid, each of which is a trial."""
+"""The largest number of combinations of a grid; each combination is a trial."""
 
 FIXED = {
     "name": "it names the sweep",

@@ -9,9 +9,9 @@ its own cluster. All hospitals also send their mean loss under the initial model
 mean loss again before they train.
 
 In each round, a cluster c has the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``, with the setting ``rho``. ``ACL_c``
-is the mean of its hospitals' last known losses. ``tau_c = 1 - lat_c / max lat`` is its speed, where ``lat_c`` is the
-mean latency of its hospitals. Until the cohort is full, a cluster is sampled in proportion to its score (uniformly if
-all scores are 0), and its fastest hospital outside the cohort joins.
+is the mean of the last known losses of the cluster's hospitals. ``tau_c = 1 - lat_c / max lat`` is the cluster's speed,
+where ``lat_c`` is the mean latency of its hospitals. Until the cohort is full, a cluster is sampled in proportion to
+its score (uniformly if all scores are 0), and its fastest hospital outside the cohort joins.
 
 Our choices: noisy counts are clipped at 0. Losses are not squared; the authors' code squares them (``loss_power: 2``).
 With ``metric: euclidean``, as in the authors' code, distances are Euclidean, and the OPTICS ordering is cut at the

@@ -151,7 +151,8 @@ def members(state: State) -> Ids:
 
 
 def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -> LocalProblem:
-    """Return the local training of hospitals ``ids``, with proximal terms towards their cluster's and the global model.
+    """Return the local training of hospitals ``ids``, with proximal terms towards their cluster's model and the global
+    model.
 
     The terms are ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2`` (CHiP-FL, equation 1), with the cluster model
     ``theta_k`` and the global model ``theta_g``. Hospitals start from their cluster's model. Their changes are averaged
