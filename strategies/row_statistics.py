@@ -43,7 +43,7 @@ class Division(Protocol):
 class Newcomers:
     """A rule that assigns one of the server's models to a hospital that did not train, based on the hospital's rows.
 
-    Make it a dataclass whose fields are plain values, arrays, and dataclasses of these.
+    To define one, derive a dataclass from this class; its fields must be plain values, arrays, or dataclasses of these.
     """
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
@@ -76,7 +76,8 @@ class Statistic(Program):
         return Reply({self.name: self.value(at)})
 
     def value(self, at: Context) -> Floats:
-        """Return what the hospital sends or, if it is sent ``by="row"``, each row's contribution."""
+        """Return the array that the hospital sends; if this array is sent ``by="row"``, return each row's contribution
+        to it."""
         raise NotImplementedError
 
 
@@ -145,8 +146,8 @@ def losses_of(at: Context) -> Floats:
 class MeanLoss(Statistic):
     """A hospital's mean training loss under each model that it received; NaN if the hospital has no rows.
 
-    If ``noisy``: the sum of the rows' losses under each model, limited to :data:`LARGEST_LOSS` and divided by it, and
-    the number of rows.
+    If ``noisy``: for each model the sum of rows' losses, each limited to :data:`LARGEST_LOSS` and divided by this
+    limit; last, the number of rows.
     """
 
     models: int

@@ -28,7 +28,8 @@ class Needs:
     sums."""
 
     by: Literal["row", "hospital"] | None = None
-    """Whose contributions the bounds of all client programs limit; None: not known in advance."""
+    """Whether the bounds of all client programs limit the contribution of a row or of a hospital; None: not known in
+    advance."""
 
     @staticmethod
     def more(why: str, *, own_steps: bool = False) -> Needs:

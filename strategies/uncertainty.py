@@ -15,7 +15,7 @@ class Uncertainty:
     """Standard errors and confidence intervals of the global model's P parameters. Undefined values are NaN."""
 
     se: Floats
-    """The standard error of each parameter from the likelihood, ``[P]``."""
+    """The model-based standard error of each parameter, ``[P]``."""
     low: Floats
     """The lower end of each parameter's 95 % confidence interval with ``se``, ``[P]``."""
     high: Floats

@@ -62,7 +62,7 @@ class Draw:
 
 
 class Selection(Settings):
-    """A rule for client sampling. Derive from it, make it a frozen dataclass, and define ``pick``."""
+    """A rule for client sampling. To define one, derive a frozen dataclass from this class and define ``pick``."""
 
     uses_losses: ClassVar[bool] = False
     """Whether participants also send their mean training loss under the model that they received."""
@@ -81,7 +81,7 @@ class Selection(Settings):
         """Return the probability with which each candidate is sampled independently (Poisson sampling); None for other
         sampling.
 
-        Privacy guarantees for hospitals depend on it.
+        Privacy guarantees for hospitals depend on this probability.
         """
         return None
 
@@ -99,7 +99,7 @@ class Noise:
     """The noise that a privacy guarantee adds to sums from client programs."""
 
     clip: float
-    """``privacy.clip``: the bound that strategies should declare for their programs' sums, or a smaller one."""
+    """``privacy.clip``: strategies should declare this bound, or a smaller one, for their programs' sums."""
     multiplier: float
     """The standard deviation of the noise on each number of a sum, as a multiple of the declared bound."""
 
@@ -133,7 +133,7 @@ class FederationView:
     """D, the number of features that are values. They come first; the other features flag missing values."""
     noisy: Callable[[str], bool] = lambda kind: False
     """A function that tells whether hospitals add noise to a kind of statistics (``privacy.statistics``). Programs must
-    then send the statistics ``each`` and ``by`` row, with a bound.
+    then send the statistics with ``how="each"``, ``by="row"`` and a bound.
     """
     parameters: Mapping[str, slice] = field(default_factory=dict)
     """The slice of each tensor in the model's parameters, by name and in order."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LARGE = 0.5
 """The summary warns if an objective of the recommended trial is worse on test than on validation rows by more than this
-share of its range over all trials."""
+share of the objective's range over all trials."""
 
 Tested = Mapping[str, tuple[float, float]]
 """The mean and the standard deviation over seeds of each metric on test rows."""
@@ -119,8 +119,8 @@ def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
 
 
 def tested_figures(tree: Mapping[str, Mapping[str, float | None]] | None) -> dict[str, tuple[float, float]] | None:
-    """Return the mean and standard deviation over seeds of each metric on test rows; None if ``tree``, their part of
-    ``summary.json``, is empty.
+    """Return the mean and standard deviation over seeds of each metric on test rows, from the part ``tree`` of
+    ``summary.json``; None if ``tree`` is empty.
     """
     if not tree:
         return None

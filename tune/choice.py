@@ -32,7 +32,7 @@ LABELS = {
     "bytes_up": "bytes sent by hospitals",
     "bytes_down": "bytes sent to hospitals",
 }
-"""Names of objectives in charts and sentences, where they differ from those in files."""
+"""Names of objectives in charts and sentences, where they differ from the names in files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def _kind(trials: Sequence[Finished]) -> TaskKind:
 def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float, ...]:
     """Return the reference point from which the hypervolume is measured: a value for each objective.
 
-    It is the configured value, else the metric's usual worst value, such as 0.5 for an AUROC, else the worst in
+    Each value is the configured one, else the metric's usual worst value, such as 0.5 for an AUROC, else the worst in
     ``values``.
     """
     point = []
@@ -160,7 +160,7 @@ def reason(choice: Choice) -> list[str]:
 def at_the_edge(choice: Choice) -> list[str]:
     """Return a warning if a hyper-parameter of the recommended trial has the smallest or largest value that was tried.
 
-    Without one, the list is empty.
+    Otherwise the list is empty.
     """
     taken = {} if choice.recommended is None else choice.recommended.params
     named = [

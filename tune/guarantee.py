@@ -22,8 +22,8 @@ LOST = "lost.json"
 
 
 def read_lost(folder: Path) -> int:
-    """Return how many trials may have run without a record when the sweep in ``folder`` was stopped; several stops are
-    added up.
+    """Return how many trials may have run without a record when the sweep in ``folder`` was stopped; the numbers of
+    several stops are added up.
     """
     path = folder / LOST
     if not path.exists():

@@ -34,8 +34,8 @@ Status = Literal["completed", "stopped", "failed"]
 class Finished:
     """A trial that has ended: ``completed`` all rounds, ``stopped`` early by the scheduler, or ``failed``.
 
-    ``rounds`` has the rounds of each seed's run, and ``finals`` its final metrics; for a stopped trial, those of its
-    last evaluated round.
+    ``rounds`` has the rounds of each seed's run, and ``finals`` the run's final metrics; in a stopped trial, the
+    metrics of the run's last evaluated round.
     """
 
     number: int
@@ -107,8 +107,8 @@ def digest(path: Path) -> str:
 
 
 def working(folder: Path) -> Path:
-    """Return the working folder in which the sweep in ``folder`` was begun; if it is unknown or missing, the current
-    one.
+    """Return the working folder in which the sweep in ``folder`` was begun; if that folder is unknown or missing, the
+    current one.
     """
     first, whole, _ = _content(folder / JOURNAL).partition(b"\n")
     begun = _header(folder / JOURNAL, first).working if whole else None

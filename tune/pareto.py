@@ -38,7 +38,8 @@ def crowding(values: ArrayLike) -> Floats:
     """Compute the crowding distances ``[n]`` of the points of a Pareto set (Deb et al., NSGA-II, 2002, section III-B).
 
     A point's distance is a sum over objectives: the gap between its two neighbours, divided by the range of the
-    objective in the set. It is infinite for the points with the smallest or largest value of an objective.
+    objective in the set. It is infinite for the first and the last point in the order of an objective, unless its
+    values are all equal.
     """
     points = np.asarray(values, dtype=np.float64)
     distance = np.zeros(len(points))
@@ -108,8 +109,8 @@ class Knee:
 def knee(values: ArrayLike, larger: Sequence[bool]) -> Knee | None:
     """Return the trial of the Pareto set that is nearest to the ideal point, or None if the set is empty.
 
-    Distances are Euclidean, with each objective scaled so that 0 is the best value of any trial, and 1 the worst in the
-    Pareto set. Of equally near trials, the first is returned.
+    Distances are Euclidean, with each objective scaled so that 0 is the best value in the Pareto set, and 1 the worst.
+    Of equally near trials, the first is returned.
     """
     points = signed(values, larger)
     on = np.flatnonzero(front(values, larger))

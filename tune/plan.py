@@ -84,7 +84,7 @@ class SweepPlan:
         return [make_job(*built, folder, seed, tests_groups=part == "test") for seed, folder in self.folders.items()]
 
     def frozen(self, params: Params, seed: int) -> dict[str, Any]:
-        """Return the complete configuration of a trial on test rows, for ``raysim run``."""
+        """Return the complete configuration with which ``raysim run`` evaluates a trial on test rows."""
         config, strategy, _ = self.built(params, "test")
         return idle_keys.without(config, strategy).of_run(seed).frozen_run()
 
@@ -107,7 +107,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     """Check a sweep file, build its data, and return the plan and the configuration.
 
     ``tree`` is the content of the file. The configuration is checked with both ends of every range and with random
-    points of the space, so that trials can fail only while they compute.
+    points of the space, so that trials hardly ever fail because of their configuration.
     """
     sweep = read_sweep(tree)
     sweep.check_installed()
@@ -152,7 +152,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
 
 
 def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
-    """Yield hyper-parameters to check, each with the searched key that they test (empty: none)."""
+    """Yield what to check: a searched key (empty for random points), and the hyper-parameters that test it."""
     yield from plan.space.corners()
     for number in range(1, TRIED + 1):
         yield "", plan.space.draw(0, number)
@@ -197,7 +197,8 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 
 
 def _judged(config: Config, federations: Iterable[Federation]) -> int:
-    """Return the number of hospitals with defined validation metrics; if it differs between seeds, the smallest.
+    """Return the number of hospitals with defined validation metrics; if the number differs between seeds, the
+    smallest.
 
     If hospitals' sizes are hidden, all hospitals are counted.
     """

@@ -1,4 +1,5 @@
-"""The files of a sweep's folder. All files except ``sweep.yaml`` and the journal can be recreated from the journal."""
+"""The files of a sweep's folder. ``raysim resume`` can recreate all files except ``sweep.yaml``, the journal, the
+manifest and ``lost.json``."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from raysim.tune.plan import SweepPlan
 
 
 def write_sweep(out: Manifest, plan: SweepPlan, config: Config) -> None:
-    """Write ``sweep.yaml``: the sweep file with all defaults filled in, which ``raysim resume`` reads."""
+    """Write ``sweep.yaml``, which ``raysim resume`` reads: the sweep file with all defaults filled in."""
     tree = {key: value for key, value in config.frozen().items() if key not in ("strategies", "models", "reference")}
     tree["sweep"] = plan.sweep.frozen()
     out.text("sweep.yaml", yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
@@ -133,7 +134,8 @@ def validation_events(federations: Iterable[Federation]) -> int | None:
 
 
 def few_events(events: int | None) -> str:
-    """Return a warning if ``events``, the validation rows of the rarer class, are too few, else an empty text."""
+    """Return a warning if ``events``, the number of validation rows of the rarer class, is too small, else an empty
+    text."""
     if events is None or events >= FEWEST_EVENTS:
         return ""
     return (

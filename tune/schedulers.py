@@ -33,7 +33,7 @@ def make_scheduler(sweep: Sweep, space: Space, rounds: int, seed: int) -> Any:
 def perturbed(space: Space) -> list[Dimension]:
     """Return the searched keys that population-based training may change while a trial runs.
 
-    They are the learning rate and the strategy's continuous settings, but not the shape of the model. Raises
+    They are the learning rate and the strategy's continuous settings, without keys that have a condition. Raises
     ``ConfigError`` if the space has no such key.
     """
     trials = [

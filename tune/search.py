@@ -31,7 +31,7 @@ class ProposalSource(Protocol):
 
 
 def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> ProposalSource:
-    """Build the searcher of a sweep, which learns from the ``finished`` trials."""
+    """Build a sweep's searcher, which learns from the ``finished`` trials."""
     sweep.check_installed()
     if sweep.searcher == "optuna":
         return FromOptuna(sweep, space, seed, finished)
@@ -56,8 +56,8 @@ class Listed:
 class FromOptuna:
     """Optuna's tree-structured Parzen estimator; it is asked for a key only if the key's condition holds.
 
-    Optuna receives the index of a listed value, which may itself be a list. Keys with ``grid`` cycle through their
-    combinations.
+    Optuna receives the index of a listed value, because the value may itself be a list. Keys with ``grid`` cycle
+    through their combinations.
     """
 
     def __init__(self, sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> None:

@@ -43,7 +43,8 @@ class Judging(Section):
 
 
 class Asha(Judging):
-    """The scheduler that stops all but the best ``1 / reduction`` of trials at certain rounds (Li et al., 2020).
+    """The scheduler that stops all but the best ``1 / reduction`` of trials at certain rounds (Li et al., 2020,
+    arXiv:1810.05934).
 
     These rounds are ``grace``, ``grace * reduction``, ``grace * reduction ** 2`` and so on.
     """
@@ -54,8 +55,8 @@ class Asha(Judging):
 
 
 class Median(Judging):
-    """The scheduler that stops a trial if its best value is worse than the median of the other trials' means (Golovin,
-    2017).
+    """The scheduler that stops a trial if its best value is worse than the median of the other trials' means so far
+    (Golovin, 2017, the paper on Vizier).
 
     It stops trials from round ``grace`` on.
     """
@@ -200,11 +201,11 @@ MANY = ("worst_decile", "p10", "p90", "size_bias", "size_bias_abs")
 
 
 def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:
-    """Return the sweep, with the default objectives for labels of this ``kind`` if it names none.
+    """Return the sweep, with the default objectives for labels of this ``kind`` if the sweep names none.
 
-    ``judged`` is the number of hospitals with enough validation rows for metrics. With fewer than ten, the defaults
-    exclude the objectives in :data:`MANY`. Raises ``ConfigError`` for an objective that does not exist for this label,
-    has the wrong direction, or needs more hospitals.
+    ``judged`` is the number of hospitals with enough validation rows for metrics. With fewer than ten such hospitals,
+    the defaults exclude the objectives in :data:`MANY`. Raises ``ConfigError`` for an objective that does not exist for
+    this label, has the wrong direction, or needs more hospitals.
     """
     if "objectives" not in sweep.model_fields_set:
         objectives = {k: v for k, v in kind.objectives.items() if judged >= FEW_HOSPITALS or k not in MANY}

@@ -6,8 +6,8 @@ A space is YAML, with a distribution for each dotted key::
     strategy.mu: {loguniform: [1e-3, 1]}
     strategy.clusters: {randint: [2, 12], when: {strategy.name: chip}}
 
-Every distribution maps a number between 0 and 1 to a value. Random search derives it from the sweep's seed, the key and
-the trial's number, so a trial's values do not depend on other trials.
+Every distribution maps a number between 0 and 1 to a value. Random search derives this number from the sweep's seed,
+the key and the trial's number, so a trial's values do not depend on other trials.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randi
 LISTS = ("choice", "grid")
 
 MOST_COMBINATIONS = 100_000
-"""The largest number of combinations of a grid, each of which is a trial."""
+"""The largest number of combinations of a grid; each combination is a trial."""
 
 FIXED = {
     "name": "it names the sweep",
@@ -55,7 +55,7 @@ class Dimension:
     """The distribution of one searched key: a list of ``values``, or numbers in ``[low, high]``.
 
     With a ``step``, the numbers are multiples of it. ``randint`` excludes ``high``, as in Ray Tune and numpy. The key
-    exists in a trial only if other keys have one of their values in ``when``.
+    exists in a trial only if each key in ``when`` has one of the values that ``when`` lists for it.
     """
 
     key: str
@@ -87,7 +87,8 @@ class Dimension:
         return self.rounded(self.low + u * (self.high - self.low))
 
     def rounded(self, value: float) -> float:
-        """Clip ``value`` to the range and round it to the step, to an integer if the step is a whole number."""
+        """Clip ``value`` to the range and round it to a multiple of the step, as an integer if the step is a whole
+        number."""
         value = min(max(value, self.low), self.high)
         if self.step is None:
             return value
@@ -97,7 +98,7 @@ class Dimension:
         return int(exact) if float(self.step).is_integer() else exact
 
     def all(self) -> list[Any]:
-        """Return all values, ascending or in the order of the list, if the distribution is not continuous."""
+        """Return all values of a distribution that is not continuous, ascending or in the order of the list."""
         if self.listed:
             return list(self.values)
         if self.kind == "randint":
@@ -107,7 +108,7 @@ class Dimension:
 
     @property
     def count(self) -> int:
-        """Return the number of values if the distribution is not continuous."""
+        """Return the number of values of a distribution that is not continuous."""
         steps = self._steps()
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
@@ -163,8 +164,8 @@ class Space:
         return self.pick(value)
 
     def turn(self, number: int) -> Params:
-        """Return the values of the keys with ``grid`` in trial ``number`` (from 1), which cycle through all
-        combinations.
+        """Return the values of the keys with ``grid`` in trial ``number`` (from 1). Trials cycle through all
+        combinations of these values.
         """
         grids = [dimension for dimension in self.dimensions if dimension.kind == "grid"]
         place, params = number - 1, {}
@@ -203,7 +204,8 @@ class Space:
     def corners(self) -> Iterator[tuple[str, Params]]:
         """Yield a trial for every end of a key's range and every listed value: the tested key, and all keys' values.
 
-        Keys in the tested key's condition fulfil it, and all others have their first values.
+        Keys in the condition of the tested key have values that fulfil this condition; all other keys have their first
+        values.
         """
         by_key = {dimension.key: dimension for dimension in self.dimensions}
         for dimension in self.dimensions:

@@ -65,8 +65,8 @@ def begin(source: Source, overrides: Sequence[str], out: Path | None, console: C
 
 
 def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int:
-    """Continue the sweep in ``folder`` (``raysim resume``), with ``failed`` also its failed trials, and return the exit
-    code.
+    """Continue the sweep in ``folder`` (``raysim resume``), and return the exit code. With ``failed``, failed trials
+    are run again.
     """
     if not is_sweep(folder):
         raise ConfigError(f"{folder}: is not the folder of a sweep; it has no sweep.yaml and journal.jsonl")
@@ -195,7 +195,7 @@ class SweepRun:
         return results.read_tested(path, choice)
 
     def _cost(self, tested_before: bool) -> dict[str, Any] | None:
-        """Return the joint privacy guarantee of all runs of the sweep, or None.
+        """Return the joint privacy guarantee of all runs of the sweep; None if there is none.
 
         If a repeated trial has new noise, each of its attempts counts. If ``tested_before``, the stored guarantee is
         returned.
@@ -214,7 +214,7 @@ class SweepRun:
         )
 
     def count_lost(self) -> None:
-        """Store how many trials may have run without a record, which the privacy guarantee counts.
+        """Store how many trials may have run without a record, because the privacy guarantee counts these trials.
 
         Nothing is stored if repeated trials have the same noise.
         """

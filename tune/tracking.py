@@ -48,10 +48,10 @@ LOGARITHM = "log10 "
 """The prefix of MLflow parameters that are decimal logarithms of a key's value."""
 
 RECOMMENDED = "recommended"
-"""The tag's value, and the end of the trial's name, that mark the recommended trial in MLflow."""
+"""The value of a tag, and the end of a trial's name, that mark the recommended trial in MLflow."""
 
 COMPARED = 50
-"""The largest number of trials in the comparison that the sweep's description in MLflow links."""
+"""The largest number of trials in the comparison to which the sweep's description in MLflow links."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class SweepTracker(Sender):
 
     @property
     def address(self) -> str:
-        """Return the page of a server with the trials in MLflow, or the command that opens a local store.
+        """Return the address of an MLflow server's page with the trials, or the command that opens a local store.
 
         It is empty if there is no store, or if the address may contain a password.
         """
@@ -117,7 +117,7 @@ class SweepTracker(Sender):
         """Do nothing."""
 
     def finished(self, trial: Finished) -> None:
-        """Send a trial that has ended, which replaces an earlier attempt."""
+        """Send a trial that has ended; it replaces the record of an earlier attempt."""
         self._queue.put(trial)
 
     def catch_up(self, trials: Iterable[Finished]) -> None:
@@ -272,7 +272,7 @@ def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
 
 
 def background_plots(space: Space) -> tuple[list[str], list[str]]:
-    """Return the names of trials' MLflow parameters with numeric axes in charts, and all others."""
+    """Return two lists of names of trials' MLflow parameters: those with a numeric axis in charts, and the others."""
     numbers: list[str] = []
     others: list[str] = []
     for dimension in space:

@@ -1,4 +1,4 @@
-"""One trial: its configuration, run with every seed on hospitals that trials share.
+"""One trial: its configuration, run with every seed on hospitals that trials may share.
 
 A trial leaves no state at hospitals, so its results do not depend on other trials.
 """
@@ -49,7 +49,7 @@ class Trial:
     """A trial in execution: the runs ``jobs``, one for each seed, on the hospitals in ``pool``.
 
     A call of :meth:`step` executes all runs to their end or, if ``paced``, up to their next evaluated round. ``beat``
-    is called after every round. A run that fails is tried again up to ``retries`` times.
+    is called after every round. If a run fails, all runs are started again, up to ``retries`` times in the trial.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Trial:
 
 
 def continued(rounds: Sequence[Round], news: Sequence[Round]) -> list[Round]:
-    """Return ``rounds`` followed by ``news``, which replace rounds of the same number."""
+    """Return those of ``rounds`` that come before the first of ``news``, followed by ``news``."""
     return [row for row in rounds if not news or row.round < news[0].round] + list(news)
 
 
@@ -151,7 +151,7 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
 def figures(per_seed: Sequence[dict[str, float]], rounds: dict[int, list[Round]]) -> dict[str, tuple[float, float]]:
     """Return the mean and the standard deviation over seeds of every metric and of the traffic.
 
-    ``per_seed`` has the metrics of each seed, and ``rounds`` the rounds over which its traffic is summed.
+    ``per_seed`` has the metrics of each seed, and ``rounds`` the rounds over which each seed's traffic is summed.
     """
     names = per_seed[0] if per_seed else {}
     result = {name: mean_and_spread([m.get(name, float("nan")) for m in per_seed]) for name in names}

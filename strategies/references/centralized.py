@@ -43,7 +43,7 @@ SOLVER = PooledNewton()
 
 @dataclass(frozen=True)
 class Centralized(Strategy):
-    """Pooled training of all hospitals' rows; ``solve`` is for regressions."""
+    """Training on the pooled rows of all hospitals; ``solve`` is for regressions."""
 
     title: ClassVar[str] = "Pooled training"
     needs: ClassVar[Needs] = Needs.more("sends every row")

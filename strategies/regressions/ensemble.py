@@ -4,9 +4,9 @@ P. Patil, G. Parmigiani: *Training replicable predictors in multiple studies*, P
 
 The method takes one round. The mean of the log-odds of logistic models is the log-odds of one model with the mean
 coefficients. The weights of hospitals' models are proportional to rows, equal, or ``stacked``. For ``stacked``, each
-hospital predicts probabilities for its rows with the models of all hospitals, and sets those of its own model to 0.
-Non-negative least squares regresses the outcome on these probabilities; the coefficients, scaled to sum to 1, are the
-weights. Hospitals whose regression cannot be fitted are left out.
+hospital predicts probabilities for its rows with the models of all hospitals; the predictions of its own model count as
+0. Non-negative least squares regresses the outcome on these probabilities; the coefficients, scaled to sum to 1, are
+the weights. Hospitals whose regression cannot be fitted are left out.
 
 With ``stacked`` and H models, only hospitals with at least ``max(5 H, 30)`` rows send sums of predictions, so that
 single rows stay hidden.
@@ -60,7 +60,8 @@ class EnsembleState(State):
 class Predictions(Program):
     """Sums over a hospital's rows from which the server computes the ``stacked`` weights.
 
-    The products of the predictions of each pair of models are summed, and of each model's predictions with the outcome.
+    ``products`` sums the product of two models' predictions, for each pair of models. ``with_outcome`` sums the product
+    of a model's prediction and the outcome, for each model.
     """
 
     models: int
@@ -92,7 +93,8 @@ class Ensemble(Exact):
     needs: ClassVar[Needs] = Needs.more("sends hospitals' own fits")
 
     combine: Literal["rows", "uniform", "stacked"] = "rows"
-    """The weight of a hospital's model: by rows, equal, or by its predictions at other hospitals (``stacked``)."""
+    """The weights of hospitals' models: by rows, equal, or by the models' predictions at other hospitals
+    (``stacked``)."""
     local_fit: LocalFit = "firth"
     """How hospitals fit their own regressions: with Firth's penalty, or by the plain likelihood."""
 

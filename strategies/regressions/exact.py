@@ -50,7 +50,8 @@ def asked(call: Call, state: State) -> Generator[Call, Answers, Answers]:
 
 
 class Exact(Strategy):
-    """A strategy in which all hospitals with training rows send sums. It has no learning rate, batches or epochs."""
+    """A strategy in which all hospitals with training rows run client programs, without learning rate, batches or
+    epochs."""
 
     one_round: ClassVar[bool] = False
     """Whether the strategy is finished after its first round, however many rounds are configured."""
@@ -85,8 +86,8 @@ class HiddenSums(Exact):
     sums: Literal["secure", "clear"] = "secure"
     """How the server receives the sums.
 
-    ``secure``: by secure aggregation; its defaults apply if ``secure`` is not configured. ``clear``: each hospital's
-    sums; every hospital must then have ``max(5 p, 30)`` rows for p columns.
+    ``secure``: by secure aggregation, with default settings if the section ``secure`` is missing. ``clear``: each
+    hospital's sums; every hospital must then have at least ``max(5 p, 30)`` rows for p columns.
     """
 
     def hides_sums(self) -> bool:

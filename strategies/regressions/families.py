@@ -59,7 +59,8 @@ class Family:
     """The log-likelihood of each row if ``mu`` is its label ``y`` (saturated fit). Added to the loss, it gives half
     the deviance."""
     alone: Callable[[float], float]
-    """The mean loss if ``mu`` is the mean label in every row, as a function of this mean. NaN for linear models."""
+    """The mean loss if ``mu`` of every row is the mean label, as a function of the mean label. NaN for linear
+    models."""
 
     def sums(
         self,

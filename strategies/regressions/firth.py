@@ -1,11 +1,12 @@
-"""Firth's logistic regression of one hospital's rows: it maximises the likelihood penalised by its information.
+"""Firth's logistic regression of one hospital's rows: the likelihood is penalised by the information matrix.
 
 D. Firth: *Bias Reduction of Maximum Likelihood Estimates*, Biometrika 1993; G. Heinze, M. Schemper: *A Solution to the
 Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 
 The loss is the negative log-likelihood minus ``1/2 ln det I``, with the information matrix ``I``. Second derivatives
-take long, and are computed only if the loss falls slowly. All other steps correct the last second derivatives, or
-``I``, by L-BFGS. The loss may have several minima; the fit is the minimum that is reached from coefficients of 0.
+take long, and are computed only if the fit converges slowly. All other steps correct the last second derivatives by
+L-BFGS, or ``I`` if there are none yet. The loss may have several minima; the fit is the minimum that is reached from
+coefficients of 0.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from raysim.strategies.regressions.lbfgs import Pairs, remembered, uphill
 from raysim.strategies.regressions.newton_steps import FIRTH_CALLS, FIRTH_STOP, ROSE, Fit, Status, independent
 
 PRODUCTS = 2500**2
-"""Second derivatives (50 MB) are computed only if ``n min(n, c)``, for n rows and c pairs of columns, is at most this.
-"""
+"""The largest ``n min(n, c)``, for n rows and c pairs of columns, for which second derivatives are computed."""
 SLOW = 0.1
-"""Second derivatives are computed if the expected fall of the loss is more than this share of the previous step's."""
+"""Second derivatives are computed if the expected fall of the loss is more than this share of the fall that was
+expected in the previous step."""
 REMEMBERED = 20
 """The number of earlier steps from which L-BFGS approximates second derivatives."""
 
 
 class Point(NamedTuple):
-    """Firth's loss at the coefficients ``beta [k]`` for n rows of k columns, with the values for its derivatives."""
+    """Firth's loss at the coefficients ``beta [k]`` for n rows of k columns, with the values from which derivatives are
+    computed."""
 
     beta: Floats
     loss: float
@@ -42,7 +44,7 @@ class Point(NamedTuple):
     root: Floats
     """The lower Cholesky factor ``[k, k]`` of the information matrix."""
     scaled: Floats
-    """A factor ``[n, k]`` of the hat matrix, which is ``scaled scaled'``."""
+    """A matrix ``[n, k]``; the hat matrix is ``scaled scaled'``."""
     hat: Floats
     """The diagonal of the hat matrix, ``[n]``."""
 
@@ -62,13 +64,13 @@ class Point(NamedTuple):
         return cls(beta, loss, X.T @ (y - mu + hat * (0.5 - mu)), mu, weight, root, scaled, hat)
 
     def curvature(self, X: Floats) -> Floats | None:
-        """Return the loss's second derivatives ``[k, k]`` for rows ``X [n, k]``; None if this needs too much
-        computation.
+        """Return the loss's second derivatives ``[k, k]`` for rows ``X [n, k]``; None if ``n`` and ``k`` are too large
+        (:data:`PRODUCTS`).
 
-        They are ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. ``mu`` are the predicted
-        probabilities, ``w`` the weights of rows, and ``a = 1 - 2 mu``. ``M = Z Z'`` is the hat matrix and ``hat`` its
-        diagonal. ``M * M`` is ``K K'``, where a row of ``K`` has the products of all pairs of numbers in a row of
-        ``Z``.
+        The derivatives are ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. ``mu`` are the
+        predicted probabilities, ``w`` the weights of rows, and ``a = 1 - 2 mu``. ``Z`` is ``scaled``, ``M = Z Z'`` the
+        hat matrix, and ``hat`` its diagonal. ``M * M`` is ``K K'``, where a row of ``K`` has the products of all pairs
+        of numbers in a row of ``Z``.
         """
         first, second = np.triu_indices(X.shape[1])
         if len(X) * min(len(X), len(first)) > PRODUCTS:

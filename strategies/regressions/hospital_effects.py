@@ -1,7 +1,7 @@
 """Regressions with an intercept for each hospital and common slopes.
 
 A hospital's own intercept is never sent: the hospital eliminates it from sums of derivatives, by the Schur complement
-of Newton's linear system. Random intercepts are fitted with Laplace's approximation (Breslow and Clayton 1993).
+of Newton's linear system. Random intercepts are fitted with Laplace's approximation (see :mod:`.random_intercepts`).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Own(NamedTuple):
 
 
 def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: Floats) -> tuple[Eliminated, Own]:
-    """Return a hospital's sums without its intercept, and the values by which the hospital updates this intercept.
+    """Return a hospital's sums with its own intercept eliminated, and the values by which it updates this intercept.
 
-    They are computed at ``intercept`` and the common ``slopes [q]``, from rows ``X [n, q]`` and ``y [n]``.
+    Sums and values are computed at ``intercept`` and the common ``slopes [q]``, from rows ``X [n, q]`` and ``y [n]``.
     """
     design = np.column_stack([np.ones(len(y)), X])
     sums = family.sums(design, y, np.concatenate([[intercept], slopes]))

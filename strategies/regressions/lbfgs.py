@@ -19,8 +19,8 @@ Pairs = tuple[tuple[Floats, Floats], ...]
 def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
     """Append a new pair to ``pairs``, and return the last ``most`` pairs.
 
-    The new pair is the step ``moved``, and ``fell``, the decrease of the uphill gradient along it. It is left out if
-    the slope did not decrease.
+    The new pair is the step ``moved``, and ``fell``, the decrease of the uphill gradient over this step. The pair is
+    left out if the slope along the step did not decrease.
     """
     return (*pairs, (moved, fell))[-most:] if float(moved @ fell) > 0 else pairs
 

@@ -26,7 +26,7 @@ from raysim.strategies.regressions.newton_steps import independent
 from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
 
 LARGEST = 1e9
-"""The largest ratio of the variance of intercepts to the variance of residuals that is tried."""
+"""The largest tried ratio of the variance of intercepts to the variance of residuals."""
 
 
 class Mixed(NamedTuple):
@@ -40,7 +40,8 @@ class Mixed(NamedTuple):
     determinant_by_ratio: float
 
     def restricted(self, rows: int) -> Restricted:
-        """Return the restricted likelihood, from sums over all hospitals, with ``rows`` rows in total."""
+        """Return the restricted likelihood. This :class:`Mixed` must have the sums over all hospitals, with ``rows``
+        rows in total."""
         A, b, squares = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])
         keep = independent(A)
         beta = np.zeros(len(b))
@@ -95,9 +96,10 @@ class _Wanted(Exception):
 
 
 def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
-    """Return the next ratio of variances to try, and whether it maximises the restricted likelihood.
+    """Return the next ratio of variances to try, and whether it maximises the restricted likelihood up to
+    :data:`LARGEST`.
 
-    ``tried`` has the ratios so far, with the derivatives of the likelihood.
+    ``tried`` has the ratios so far, each with the derivative of the log-likelihood by the ratio.
     """
     known = dict(tried)
 

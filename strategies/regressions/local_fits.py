@@ -87,7 +87,7 @@ class Coefficients(Program):
 
 
 def univariate_means(sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute the mean of each of p coefficients over hospitals, and its variance between hospitals.
+    """Compute the mean of each of p coefficients over hospitals, and the coefficient's variance between hospitals.
 
     ``sums [5, p]`` is the array ``univariate`` of :class:`InformationSums`, summed over hospitals. Return four arrays
     ``[p]``: the weighted means, their variances, Cochran's Q, and DerSimonian and Laird's variance between hospitals.

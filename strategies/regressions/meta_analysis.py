@@ -1,14 +1,14 @@
-"""Meta-analysis: every hospital fits its own regression, and the fits are averaged with weights by their precision.
+"""Meta-analysis: every hospital fits its own regression, and the fits are averaged, weighted by precision.
 
 B. J. Becker, M.-J. Wu: *The Synthesis of Regression Slopes in Meta-Analysis*, Statistical Science 2007; R. DerSimonian,
 N. Laird: *Meta-Analysis in Clinical Trials*, Controlled Clinical Trials 1986.
 
 The method takes one round. With ``combine: information`` the mean is ``(sum I_i)^-1 sum I_i b_i``, where ``I_i`` is
 hospital i's information matrix and ``b_i`` its coefficients. A hospital adds nothing to a coefficient that it cannot
-estimate. ``fixed`` and ``random`` average each coefficient separately. ``random`` also estimates the variance of each
-coefficient between hospitals, in a second call. Hospitals fit with Firth's penalty unless ``local_fit: likelihood``,
-because plain maximum-likelihood estimates of small hospitals are biased away from 0. Hospitals that have no more rows
-than columns, or whose fit does not converge, are left out.
+estimate. ``fixed`` and ``random`` average each coefficient separately. For ``random``, the first call estimates the
+variance of each coefficient between hospitals. The weights in a second call depend on this variance. Hospitals fit with
+Firth's penalty unless ``local_fit`` is ``likelihood``, because plain maximum-likelihood estimates of small hospitals
+are biased away from 0. Hospitals that have no more rows than columns, or whose fit does not converge, are left out.
 
 Traffic, once (with ``random``, twice): each hospital receives p float64 numbers for p coefficients, and sends
 ``1 + 6 p + p (p + 1) / 2`` float64 numbers.

@@ -4,9 +4,9 @@ Y. Wu, X. Jiang, J. Kim, L. Ohno-Machado: *Grid Binary LOgistic REgression (GLOR
 Reduction of Maximum Likelihood Estimates*, Biometrika 1993; K.-Y. Liang, S. Zeger: *Longitudinal Data Analysis Using
 Generalized Linear Models*, Biometrika 1986 (robust standard errors, which are valid if hospitals differ).
 
-In each round, every hospital sends the loss of its rows with its gradient and Hessian. The server adds them and takes
-Newton's step, halved if the loss rises. After five to eight rounds the coefficients are the maximum-likelihood fit of
-the pooled rows, and hospitals are called once more, for standard errors.
+In each round, every hospital sends the loss, gradient and Hessian over its rows. The server adds these sums and takes
+Newton's step, halved if the loss rises. After some five to eight rounds the coefficients are the maximum-likelihood fit
+of the pooled rows, and hospitals are called once more, for standard errors.
 
 - Columns that are constant, or linear combinations of earlier columns, get the coefficient 0. With a ridge penalty,
   which ``solver: lbfgs`` requires, linear combinations are included.
@@ -96,7 +96,7 @@ class Newton(HiddenSums):
     """The family of the regression. ``auto``: logistic for two classes, linear for a number. ``poisson`` is for
     counts."""
     ridge: NonNegativeFloat = 0.0
-    """The weight of the penalty on squared coefficients, without the intercept."""
+    """The weight of the penalty on squared coefficients; the intercept is not penalised."""
     firth: Literal["auto", "always", "never"] = "auto"
     """When Firth's penalty is used: ``auto`` uses it if the classes are separated."""
     solver: Literal["newton", "lbfgs"] = "newton"

@@ -1,7 +1,7 @@
 """Newton's method on sums: the server's computation after each answer.
 
-The ridge penalty is ``ridge / 2 |beta|^2`` without the intercept, which is the first column. Sources: Wu et al. 2012
-(GLORE); Firth 1993; Heinze and Schemper 2002.
+The ridge penalty is ``ridge / 2 |beta|^2`` without the intercept, which is the first column. The sources are listed in
+:mod:`.newton` and :mod:`.firth`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ROSE = 1e-12
 CALLS = 25
 """The largest number of times that a fit may request sums."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
-"""``STOP`` and ``CALLS`` for Firth's penalty. These fits converge linearly, because steps use the information matrix
-instead of the Hessian of the penalised loss."""
+"""``STOP`` and ``CALLS`` for Firth's penalty. Federated fits with this penalty converge linearly, because steps use the
+information matrix instead of the Hessian of the penalised loss."""
 COLLINEAR = 1e-9
 """A column is left out if less than this share of its squared length remains unexplained by earlier columns."""
 GEOMETRIC = (0.33, 0.40)

@@ -83,7 +83,7 @@ class OdalState(State):
 
 @dataclass(frozen=True)
 class OwnGradient(Program):
-    """The mean gradient over a hospital's rows, which is not added over hospitals."""
+    """The mean gradient over a hospital's rows. The server receives each hospital's gradient, not their sum."""
 
     p: int
     name: str = "gradient"
@@ -139,7 +139,8 @@ class Odal(HiddenSums):
     order: Annotated[int, Limit(within, 1, 2)] = 2
     """The order of the correction: 1 corrects gradients, 2 also second derivatives."""
     robust: bool = False
-    """Whether the common gradient is the median of hospitals' gradients."""
+    """Whether the correction uses the median of hospitals' mean gradients in place of the mean gradient over all
+    rows."""
     local_fit: LocalFit = "firth"
     """How hospitals fit their own regressions: with Firth's penalty, or by the plain likelihood."""
 

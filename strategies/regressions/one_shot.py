@@ -1,7 +1,7 @@
 """One-shot methods that combine hospitals' own fits of a regression, from sums that each hospital can send.
 
-Sources: Becker and Wu 2007 (inverse-variance means); Duan et al. 2020, Tong et al. 2020 (ODAL); Patil and Parmigiani
-2018 (stacked weights).
+The sources are listed in :mod:`.meta_analysis` (inverse-variance means), :mod:`.odal`, and :mod:`.ensemble` (stacked
+weights).
 """
 
 from __future__ import annotations

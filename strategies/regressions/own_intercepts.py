@@ -6,10 +6,10 @@ efficiency of using summary statistics versus individual-level data in meta-anal
 In each round, a hospital sends the gradient and the Hessian for the slopes, with its intercept eliminated (a Schur
 complement). The server takes Newton's step of the slopes, and each hospital then changes its own intercept accordingly.
 
-A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept, and its rows do not
-count. Hospitals without an intercept use the mean of all other hospitals' intercepts. With many small hospitals, slopes
-are biased away from 0 (the incidental parameter problem); ``random_intercepts`` is then better. If a linear combination
-of features separates the classes, the fit stops unless there is a ``ridge`` penalty.
+The fit leaves out a hospital whose labels are all of one class or, in a Poisson regression, all 0, because it has no
+finite intercept. Hospitals without an intercept use the mean of all other hospitals' intercepts. With many small
+hospitals, slopes are biased away from 0 (the incidental parameter problem); ``random_intercepts`` is then better. If a
+linear combination of features separates the classes, the fit stops unless there is a ``ridge`` penalty.
 
 Traffic of a round, with q features: each hospital receives ``2 q + 1`` float64 numbers and a truth value, and sends
 ``4 + q + q (q + 1) / 2`` float64 numbers.
@@ -68,7 +68,7 @@ class OwnInterceptsState(ScaledState):
     share: float = 1.0
     """The share of ``step`` that is tried next."""
     loss: float = np.inf
-    """The penalised loss at ``slopes``; after convergence, the loss without the penalty."""
+    """The penalised loss at ``slopes``; after convergence, the loss of the final fit without the penalty."""
     taken: bool = True
     calls: int = 0
     halvings: int = 0
@@ -79,7 +79,8 @@ class OwnInterceptsState(ScaledState):
     se: Floats | None = None
     """Standard errors of the slopes, ``[q]``; None until the fit has converged."""
     left_out: int = 0
-    """The number of hospitals whose rows do not count, because they have one class only, or only counts of 0."""
+    """The number of hospitals that are left out because their labels are all of one class or, in a Poisson regression,
+    all 0."""
 
 
 @dataclass(frozen=True)

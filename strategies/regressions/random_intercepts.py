@@ -7,11 +7,11 @@ Hospital i's intercept is the common intercept plus ``u_i``, which is normal wit
 hospital computes the mode of ``u_i`` and predicts with it. In each round, hospitals send their contributions to the
 approximate log-likelihood, to its gradient by the coefficients and ``ln tau``, and to its curvature. The server takes
 steps with this curvature, corrected by earlier gradients (L-BFGS). The intercepts of small hospitals shrink to the
-common intercept, which avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never leaves a hospital; hospitals
-without training rows use the common intercept.
+common intercept. This shrinkage avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never leaves a hospital;
+hospitals without training rows use the common intercept.
 
 Without a ``ridge`` penalty, the fit stops as ``separated`` if one hyperplane separates the classes of all hospitals
-(steps hardly get shorter), or parallel hyperplanes separate them within each hospital (``tau`` exceeds 30).
+(steps hardly get shorter), or if parallel hyperplanes separate the classes within each hospital (``tau`` exceeds 30).
 
 Counts are fitted with the same approximation. Other numeric labels are fitted with the exact likelihood, and a
 ``ridge`` is then not possible (:mod:`raysim.strategies.regressions.linear_mixed`).
@@ -67,12 +67,13 @@ from raysim.strategies.regressions.sums_program import (
 )
 
 STOP = 1e-13
-"""The fit has converged if a step is expected to raise the likelihood by at most this share of 1 + the likelihood."""
+"""The fit has converged if a step is expected to raise the log-likelihood by at most this share of 1 + its absolute
+value."""
 PAIRS = 10
 """The number of earlier steps by which L-BFGS corrects the curvature."""
 FALLING, SHORTER = 0.6, 0.8
-"""Coefficients diverge if the expected rise of the likelihood is below the first share of the previous rise, but the
-step is longer than the second share of the previous step."""
+"""In diverging steps, the expected rise of the likelihood is below the first share of the previous rise, but the step
+is longer than the second share of the previous step."""
 WIDEST = math.log(30.0)
 """The largest logarithm of the intercepts' standard deviation. Without a ridge, a fit beyond it ends as separated."""
 MOVES = 1e-3
@@ -280,7 +281,7 @@ def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
 def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Floats:
     """Return the next step ``[p + 1]`` of the p coefficients and ``ln tau``; the likelihood rises along it.
 
-    ``hessian [p, p]`` is the curvature for the coefficients and ``spread`` that for ``ln tau``.
+    ``hessian [p, p]`` is the curvature for the coefficients, and ``spread`` the curvature for ``ln tau``.
     """
     keep = independent(hessian)
     within = np.flatnonzero(keep)

@@ -44,11 +44,12 @@ class Ending:
 def model_based(
     information: Floats, keep: Mask, *, ridge: float = 0.0, variance: float = 1.0, rows: float = np.inf
 ) -> Errors:
-    """Return the standard errors of p coefficients that follow from the likelihood.
+    """Return the model-based standard errors of p coefficients.
 
     ``information [p, p]`` is the unpenalised information matrix; the first column is the intercept. The covariance is
     ``variance H^-1 information H^-1``, where ``H`` is ``information`` with the ``ridge`` penalty. In a linear model,
-    ``variance`` is the residual variance, and the quantile is Student's with ``rows - p`` degrees of freedom.
+    ``variance`` is the residual variance. The quantile is Student's; its degrees of freedom are ``rows`` minus the
+    number of columns in ``keep``.
     """
     varying = information[np.ix_(keep, keep)]
     weights = np.where(np.flatnonzero(keep) == 0, 0.0, ridge)
@@ -61,10 +62,12 @@ def model_based(
 def by_hospital(
     information: Floats, meat: Floats, keep: Mask, hospitals: int, rows: float, ridge: float = 0.0
 ) -> Errors:
-    """Return standard errors of p coefficients that are valid if hospitals differ (Liang and Zeger 1986).
+    """Return standard errors of p coefficients that are valid if hospitals differ (Liang and Zeger 1986, see
+    :mod:`.newton`).
 
     They include the usual correction for small numbers of hospitals and rows. ``meat [p, p]`` is the sum over hospitals
-    of ``g g'``, where ``g [p]`` is a hospital's gradient. With one hospital the standard errors are NaN.
+    of ``g g'``, where ``g [p]`` is a hospital's gradient. With one hospital, or with no more rows than columns, the
+    standard errors are NaN.
     """
     p = int(keep.sum())
     if hospitals < 2 or rows <= p:

@@ -24,8 +24,8 @@ EFFECTS: Final[Mapping[str, Effect]] = {"logistic": "odds ratio", "poisson": "ra
 """The effect that a coefficient measures, by family."""
 
 ROOM = 2**10
-"""The largest sum that a hospital can send, divided by the number of rows of the largest hospital. For counts above 1,
-the limit is multiplied by the largest count."""
+"""The largest sum that a hospital can send is at least this many times the number of rows of the largest hospital. For
+labels that are counts, the limit is multiplied by a power of two above the largest label."""
 
 
 MOST_COLUMNS = 5000
@@ -83,8 +83,8 @@ def family_of(known: FederationView | Training) -> Family:
 def units(known: FederationView, scale: float | None, sizes: Ids) -> tuple[Grid, float]:
     """Return the grid to which hospitals round their sums, and the factor that multiplies labels in the fit.
 
-    ``sizes [H]`` has the numbers of training rows of H hospitals. ``scale`` is the result of :func:`scale_of`. Counts
-    have the factor 1.
+    ``sizes [H]`` has the numbers of training rows of H hospitals. ``scale`` is the result of :func:`scale_of`, or None
+    for a label with classes. Only linear regressions have a factor other than 1.
     """
     if scale is None or family_of(known).name == "linear":
         return Grid.of(sizes), scale or 1.0

@@ -101,7 +101,7 @@ def presence_clusters(presence: Floats, tau: float) -> Ids:
 
 
 def place_in_group(group: NDArray[Any]) -> Ids:
-    """Return for each number in ``group [H]`` how many earlier ones are equal, ``[H]``."""
+    """Return for each number in ``group [H]`` how many earlier numbers are equal to it, ``[H]``."""
     order = np.argsort(group, kind="stable")
     sizes = np.bincount(group)
     place = np.empty(len(group), dtype=np.int64)

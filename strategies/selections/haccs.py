@@ -5,13 +5,13 @@ Accelerated Federated Learning*, IPDPS 2022; details follow the authors' code.
 
 Before training, hospitals send how many rows of each class they have. OPTICS (with at least 2 hospitals in a cluster)
 clusters hospitals by the Hellinger distance between their class shares. A hospital that OPTICS labels as noise forms
-its own cluster. All hospitals send their mean loss under the initial model, and in each round participants send theirs
-before they train.
+its own cluster. All hospitals also send their mean loss under the initial model. In each round, participants send their
+mean loss again before they train.
 
 In each round, a cluster c has the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``, with the setting ``rho``. ``ACL_c``
-is the mean of its hospitals' last known losses. ``tau_c = 1 - lat_c / max lat`` is its speed, where ``lat_c`` is the
-mean latency of its hospitals. Until the cohort is full, a cluster is sampled in proportion to its score (uniformly if
-all scores are 0), and its fastest hospital outside the cohort joins.
+is the mean of the last known losses of the cluster's hospitals. ``tau_c = 1 - lat_c / max lat`` is the cluster's speed,
+where ``lat_c`` is the mean latency of its hospitals. Until the cohort is full, a cluster is sampled in proportion to
+its score (uniformly if all scores are 0), and its fastest hospital outside the cohort joins.
 
 Our choices: noisy counts are clipped at 0. Losses are not squared; the authors' code squares them (``loss_power: 2``).
 With ``metric: euclidean``, as in the authors' code, distances are Euclidean, and the OPTICS ordering is cut at the
@@ -74,7 +74,7 @@ class Haccs(Selection):
     rho: UnitInterval = 0.95
     """ρ: the weight of speed in the choice of a cluster; the loss has the weight 1 - ρ."""
     loss_power: NonNegativeFloat = 1.0
-    """The power of the loss in the weight of a cluster."""
+    """The power of the loss in the score of a cluster."""
     metric: Literal["hellinger", "euclidean"] = "hellinger"
     """The distance between label distributions."""
     privacy_epsilon: float | None = None

@@ -4,9 +4,10 @@ Y. J. Cho, J. Wang, G. Joshi: *Towards Understanding Biased Client Selection in 
 section 4, strategy pow-d.
 
 In each round, d candidate hospitals are sampled without replacement, with probabilities in proportion to their training
-rows. They send their mean training loss under the model from which they would start training. The m candidates with the
-largest losses take part. If m is at least d, all candidates take part, and no losses are sent. The paper averages a
-cohort uniformly: for this, use the strategy ``{name: fedavg, weights: uniform}``.
+rows. Candidates send their mean training loss under the model from which they would start training. The m candidates
+with the largest losses take part, where m is the size of the cohort. If m is at least d, all candidates take part, and
+no losses are sent. The paper averages a cohort uniformly: for this, use the strategy
+``{name: fedavg, weights: uniform}``.
 
 Traffic, in addition to the traffic of training: each of the d candidates receives the model's P parameters and sends
 one loss. Participants are not sent the same model again for training.

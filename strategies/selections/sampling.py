@@ -79,7 +79,7 @@ class ByRows(Selection):
 
 @dataclass(frozen=True)
 class InverseSqrt(Selection):
-    """A sample without replacement with weights ``n_i^(-1/2)``: small hospitals take part more (CHiP-FL, section 4).
+    """A sample without replacement that favours small hospitals, with weights ``n_i^(-1/2)`` (CHiP-FL, section 4).
 
     ``n_i`` is the number of training rows of hospital i. Federated averaging is then biased towards small hospitals.
     """

@@ -26,7 +26,7 @@ class Superquantile(Selection):
     """Client sampling of the hospitals with losses in the upper tail (Superquantile)."""
 
     level: BelowOne = 0.5
-    """θ: the order of the quantile; hospitals with smaller losses do not take part."""
+    """θ: the order of the quantile; hospitals with losses below the quantile do not take part."""
     fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
     minimum: PositiveInt = 10

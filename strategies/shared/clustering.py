@@ -1,7 +1,7 @@
 """Clusters of hospitals by their signatures, and the clusters' models.
 
-CHiP-FL (Zhou), section 4 and appendix A. Row 0 of the server's models is the global model, and row ``1 + k`` the model
-of cluster ``k``.
+The method follows CHiP-FL (Zhou), section 4 and appendix A. Row 0 of the server's models is the global model, and row
+``1 + k`` the model of cluster ``k``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLUSTERS = 5
 
 Clusters = PositiveInt | Literal["auto"]
 """The number of clusters of hospitals; ``auto``: :data:`CLUSTERS`, or the number of hospitals with training rows if
-smaller."""
+that is smaller."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -92,7 +92,8 @@ def clustered_state(
 def cluster_rows(view: FederationView, labels: Ids) -> Ids:
     """Return for each hospital the row of ``State.models`` with its cluster's model, ``[N]``.
 
-    ``labels [h]`` are the clusters of hospitals with training rows; others join the cluster with the most such rows.
+    ``labels [h]`` are the clusters of hospitals with training rows; all other hospitals join the cluster with the most
+    training rows.
     """
     ids = view.trainable
     cluster = np.full(len(view.sizes), 1 + np.bincount(labels, weights=view.sizes[ids]).argmax(), dtype=np.int64)
@@ -150,7 +151,8 @@ def members(state: State) -> Ids:
 
 
 def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -> LocalProblem:
-    """Return the local training of hospitals ``ids``, with proximal terms towards their cluster's and the global model.
+    """Return the local training of hospitals ``ids``, with proximal terms towards their cluster's model and the global
+    model.
 
     The terms are ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2`` (CHiP-FL, equation 1), with the cluster model
     ``theta_k`` and the global model ``theta_g``. Hospitals start from their cluster's model. Their changes are averaged
@@ -169,7 +171,7 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0
 def cluster_steps(view: FederationView, state: State, update: Update, alpha: float) -> State:
     """Update the cluster models and the global model after a round, and move cluster models towards the global model.
 
-    First each cluster model ``theta_k`` changes by its participants' weighted sum. Then
+    First each cluster model ``theta_k`` moves by the weighted sum of its participants' changes. Then
     ``theta_g = sum_k N_k/N theta_k``, where ``N_k/N`` is the cluster's share of all training rows. Last,
     ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` (appendix A).
     """

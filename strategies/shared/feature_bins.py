@@ -59,7 +59,8 @@ class FeatureQuantiles(Statistic):
 class FineCounts(Counts):
     """Counts that a hospital sends with noise, in place of :class:`FeatureQuantiles`, ``[D, FINE + 1]``.
 
-    For each of D features, the number of values in each of ``FINE`` bins of equal width, and of missing values.
+    For each of D features, they are the numbers of values in ``FINE`` bins of equal width, and last the number of
+    missing values.
     """
 
     columns: int
@@ -79,7 +80,8 @@ class FineCounts(Counts):
 def quantiles_of(counts: Floats, bins: int) -> Floats:
     """Estimate the array of :class:`FeatureQuantiles` from noisy ``counts [D, FINE + 1]`` of a hospital.
 
-    Values are assumed to be spread evenly within their bin; negative counts are set to 0.
+    Values are assumed to be spread evenly within their bin. Where cumulative counts decrease because of the noise, they
+    are set to the largest earlier one.
     """
     below = np.maximum.accumulate(np.cumsum(counts[:, :FINE], axis=1), axis=1)
     below, edges = np.maximum(below, 0.0), CLIP * (2.0 * np.arange(FINE + 1) / FINE - 1.0)

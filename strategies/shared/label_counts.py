@@ -13,8 +13,8 @@ from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids,
 class LabelCounts(Counts):
     """The number of a hospital's training rows in each of C ``classes``, ``[1, C]``.
 
-    Each number has Laplace noise of scale ``1 / privacy_epsilon``, the ε of differential privacy for adding or removing
-    one row; None: no noise.
+    ``privacy_epsilon`` is the ε of differential privacy for adding or removing one row: each number has Laplace noise
+    of scale ``1 / privacy_epsilon``. None: no Laplace noise.
     """
 
     classes: int
@@ -37,7 +37,7 @@ class LabelCounts(Counts):
 
 
 LEAST_EPSILON = 1e-6
-"""The smallest allowed ε of the Laplace noise on label counts; with much smaller ε it would overflow."""
+"""The smallest allowed ε of the Laplace noise on label counts; with much smaller ε the noise would overflow."""
 
 
 def check_epsilon(epsilon: float | None) -> None:

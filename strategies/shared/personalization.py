@@ -2,7 +2,8 @@
 
 In fine-tuning, every hospital continues to train the strategy's model on its own rows. The result is the hospital's own
 model; nothing is sent. In recalibration, every hospital fits ``logit p' = a + b logit p``, where ``p`` are the
-predictions of the headline model (the strategy's most personal model) for the hospital's validation rows.
+predictions of the headline model (the strategy's most personal model) for the hospital's validation rows, and ``p'``
+the recalibrated ones.
 
 Traffic: with ``method: eb``, each hospital sends a histogram of the scores of its validation rows for each class, and
 receives two numbers.
@@ -30,7 +31,7 @@ RECALIBRATED = "recalibrated"
 
 @dataclass(frozen=True)
 class Personalization(Settings):
-    """Fine-tuning of ``epochs`` at ``learning_rate`` (CHiP-FL, section 4.4: one epoch at .03)."""
+    """Fine-tuning for ``epochs`` epochs at ``learning_rate`` (CHiP-FL, section 4.4: one epoch at .03)."""
 
     epochs: NonNegativeInt = 1
     """Epochs over a hospital's training rows after the last round."""
@@ -40,7 +41,8 @@ class Personalization(Settings):
 
 @dataclass(frozen=True)
 class Recalibration:
-    """How each hospital recalibrates the headline model; see :mod:`raysim.statistics.clinical.recalibration`."""
+    """How each hospital recalibrates the headline model, by an intercept ``a`` and a slope ``b``; see
+    :mod:`raysim.statistics.clinical.recalibration`."""
 
     method: Literal["eb", "intercept", "logistic", "closed"] = "eb"
     """The method. ``eb`` shrinks each hospital's ``a`` towards the mean over hospitals. ``intercept`` fits ``a``, and

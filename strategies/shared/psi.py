@@ -22,8 +22,8 @@ every bin (Jeffreys' prior).
 """
 
 EPSILON: Smoothing = 0.05
-"""The default smoothing. An empty bin contributes about ``P ln(P / epsilon)`` for a class of share P, so only PSI
-values with the same epsilon are comparable. Hospitals cluster best with this value (docs/heterogeneity.md)."""
+"""The default smoothing. An empty bin contributes about ``P ln(P / epsilon)`` if its share over all hospitals is P, so
+only PSI values with the same epsilon are comparable. Hospitals cluster best with this value (docs/heterogeneity.md)."""
 
 
 def check_smoothing(epsilon: Smoothing) -> None:
@@ -52,7 +52,8 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
-    """Return the smoothed shares of ``counts [..., C]``. Bins that are empty in ``pool [..., C]`` do not count."""
+    """Return the smoothed shares of ``counts [..., C]``. If ``epsilon`` is ``counts``, bins that are empty in
+    ``pool [..., C]`` do not add to the denominator."""
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)

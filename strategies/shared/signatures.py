@@ -99,7 +99,7 @@ class Signature(Statistic):
 
 
 def exact_signature(rows: Rows, classes: int) -> Floats:
-    """Return the :class:`Signature` of a hospital's rows without noise; its label's numbers are NaN if no row has a
+    """Return the :class:`Signature` of a hospital's rows without noise; numbers about the label are NaN if no row has a
     label."""
     n, columns = rows.observed.shape
     if n == 0:
@@ -135,9 +135,9 @@ def signature_matrix(
 ) -> NDArray[np.float64]:
     """Return the ``blocks`` of hospitals' signatures ``rows [N, D]`` on a common scale, ``[N, D']``.
 
-    NaN is replaced by the average over the other hospitals, and each column is standardised. ``block_scale`` divides
-    each block by the square root of its length, so that many features do not outweigh prevalence and size.
-    ``among [M, D]`` has the signatures from which averages and standard deviations are computed; None means ``rows``.
+    NaN is replaced by the column's average, and each column is standardised. ``block_scale`` divides each block by the
+    square root of its length, so that many features do not outweigh prevalence and size. ``among [M, D]`` has the
+    signatures from which averages and standard deviations are computed; None means ``rows``.
     """
     among = rows if among is None else among
     label = label_scalars(classes)
@@ -155,7 +155,8 @@ def signature_matrix(
 
 
 def fill_with_column_means(rows: Floats, among: Floats | None = None) -> Floats:
-    """Replace each NaN in ``rows`` by the mean of its column in ``among`` (None: ``rows``), or by 0 if all are NaN."""
+    """Replace each NaN in ``rows`` by the mean of its column in ``among`` (None: ``rows``), or by 0 if that whole
+    column is NaN."""
     among = rows if among is None else among
     observed = ~np.isnan(among)
     sums = np.where(observed, among, 0.0).sum(axis=0)
@@ -190,8 +191,8 @@ class NearestSignature(Newcomers):
     block_scale: bool
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
-        """Return the model row of the nearest cluster; None without rows, or if signatures describe only a missing
-        label.
+        """Return the model row of the nearest cluster; None if there are no rows, or if ``blocks`` has only
+        ``prevalence`` and there are no labels.
         """
         known = [block for block in self.blocks if len(labels) or block != "prevalence"]
         if not known or not len(X):

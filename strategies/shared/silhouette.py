@@ -36,7 +36,8 @@ def mean_silhouette(distances: Floats, labels: Ids) -> float:
 
 
 def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generator) -> int:
-    """Return the index of the clustering in ``candidates`` with the largest mean silhouette; the first of equal ones.
+    """Return the index of the clustering in ``candidates`` with the largest mean silhouette; if several have it, of the
+    first.
 
     Each candidate has the cluster labels ``[N]`` of the points ``rows [N, D]``. Of more than ``SAMPLE`` points, a
     random sample drawn with ``rng`` is used.
@@ -57,7 +58,7 @@ def best_clusters(
     """Return the labels ``[N]`` of points ``rows [N, D]`` by k-means with the best number of clusters from 2 to N - 1.
 
     ``rng(k)`` seeds k-means with k clusters. Fewer than three points, or points that are all equal, form one cluster.
-    With ``allow_one``, all points form one cluster if no number has a mean silhouette above 0.
+    With ``allow_one``, all points form one cluster if no number of clusters has a mean silhouette above 0.
 
     Of more than ``search_sample`` points, a random sample of this size, drawn with ``rng(0)``, decides the number.
     """

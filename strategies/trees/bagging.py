@@ -1,13 +1,13 @@
-"""Bagging of trees: in each round every hospital grows a tree, and all of them are added to the model.
+"""Bagging of trees: in each round every hospital grows trees, and all these trees are added to the model.
 
 The method follows Flower (``xgboost-comprehensive``) and NVFlare (tree-based XGBoost). From the predictions of all
 trees so far, each hospital grows K trees on its own rows. K is 1, or the number of classes if there are more than two.
-The server appends the trees of all hospitals to the model, with values multiplied by a factor (``scale``). It is 1 over
-the number of hospitals (Flower's ``scaled_lr``), the hospital's share of all training rows (NVFlare's option for uneven
-sizes), or 1.
+The server appends the trees of all hospitals to the model, with values multiplied by a factor (``scale``). The factor
+is 1 over the number of hospitals (Flower's ``scaled_lr``), the hospital's share of all training rows (NVFlare's option
+for uneven sizes), or 1.
 
-With H hospitals there are ``model.trees / H`` rounds. The server receives whole trees of single hospitals, whose leaves
-may contain few patients.
+With H hospitals there are ``model.trees / H`` rounds, rounded down. The server receives whole trees of single
+hospitals; leaves of these trees may contain few patients.
 
 Traffic of a round: each hospital receives the trees that all hospitals grew in the previous round, and sends K trees. A
 tree takes 8 bytes for each of its numbers.
@@ -34,7 +34,7 @@ class TreesBagging(SentWhole):
     needs: ClassVar[Needs] = SENDS_TREES
 
     scale: Literal["hospitals", "rows", "none"] = "hospitals"
-    """The factor of each tree's values: 1 over the number of ``hospitals``, the share of ``rows``, or 1."""
+    """The factor of each tree's values: 1 over the number of ``hospitals``, the hospital's share of ``rows``, or 1."""
 
     def setup(self, view: FederationView) -> State:
         if task_of(view).together < len(view.trainable):

@@ -26,8 +26,8 @@ class TreesState(State):
     edges: tuple[Floats, ...] = ()
     """The edges between bins, one array for each column; empty before the first round."""
     last: dict[str, NDArray[Any]] | None = None
-    """The trees that the last round added, as :func:`sent` makes them; None: none. Hospitals have not yet added their
-    values to stored predictions."""
+    """The trees that the last round added, as arrays to send; None: none. Hospitals have not yet added the values of
+    these trees to stored predictions."""
 
 
 class Trees(Strategy):
@@ -72,7 +72,7 @@ class Trees(Strategy):
         return [(array, everyone) for array in last.values()]
 
     def last(self, state: TreesState, row: int) -> dict[str, NDArray[Any]] | None:
-        """Return the trees that the last round added to the model in ``row``, as arrays made by :func:`sent`."""
+        """Return the trees that the last round added to the model in ``row``, as arrays to send."""
         return state.last
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
@@ -100,7 +100,7 @@ def steps_of(view: FederationView, state: State) -> int:
 
 
 def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
-    """Return the arrays in which trees are sent; trees are the first axis of each.
+    """Return the arrays in which trees are sent; each array has one row per tree.
 
     ``column`` is the column of each split, ``left`` the bins that go to the left child (as packed bits), and ``value``
     the value of each node.

@@ -2,8 +2,8 @@
 
 The method follows NVFlare (tree-based XGBoost) and Flower (``xgboost-comprehensive``). The order of the hospitals is
 sampled once. In each round, the next hospital receives the trees that were added since its last turn, and adds K trees.
-K is 1, or the number of classes if there are more than two. The server receives whole trees of single hospitals, whose
-leaves may contain few patients.
+K is 1, or the number of classes if there are more than two. The server receives whole trees of single hospitals; leaves
+of these trees may contain few patients.
 
 Traffic of a round: the hospital whose turn it is receives at most K trees of every hospital, and sends K trees. A tree
 takes 8 bytes for each of its numbers. With early stopping, all hospitals receive the K new trees after each round, and

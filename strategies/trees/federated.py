@@ -98,7 +98,8 @@ class FederatedTrees(Trees):
 
 
 def asked(call: Call) -> Generator[Call, Answers, Mapping[str, Any]]:
-    """Send a call to hospitals and return the sums of their answers. Raises :class:`Lost` if one did not answer."""
+    """Send a call to hospitals and return the sums of their answers. Raises :class:`Lost` if a hospital did not
+    answer."""
     answers = yield call
     if len(answers.ids) < len(call.ids):
         raise Lost

@@ -27,7 +27,7 @@ SCALES = 64
 
 @dataclass(frozen=True)
 class ValueCounts(Program):
-    """The counts for a request (:class:`raysim.trees.edges.Prefixes`) over a hospital's rows."""
+    """The counts of a hospital's rows that a request asks for (:class:`raysim.trees.edges.Prefixes`)."""
 
     entries: int
     name: str = "counts of values"
@@ -51,7 +51,8 @@ class ValueCounts(Program):
 
 @dataclass(frozen=True)
 class LabelScales(Program):
-    """The exponent of the smallest power of two that bounds a hospital's labels, as a one-hot vector.
+    """The exponent of the smallest power of two (at least 1) that bounds a hospital's absolute labels, as a one-hot
+    vector.
 
     All labels are divided by the largest power over hospitals.
     """
@@ -70,7 +71,8 @@ class LabelScales(Program):
 
 @dataclass(frozen=True)
 class LabelSums(Program):
-    """The number of a hospital's rows of each class; for a numeric label, the sum of labels divided by ``2^scale``."""
+    """The number of a hospital's rows of each class; for a numeric label, the sum of labels divided by ``2^scale``, in
+    grid steps."""
 
     classes: int
     scale: int = 0
@@ -95,8 +97,8 @@ class Histograms(Program):
     """A hospital's histograms of ``nodes [m]``, from which one level of the trees of boosting step ``tree`` is grown.
 
     ``which [m]`` has the index of each node's tree. The hospital receives the splits of the unfinished trees. At the
-    first level it receives the trees of the previous round, and adds their values to the margins that it stores, which
-    begin at ``base [K]``.
+    first level it receives the trees of the previous round, and adds their values to its stored margins. Margins begin
+    at ``base [K]``.
     """
 
     task: TreeTask

@@ -63,7 +63,7 @@ def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> For
 
 @dataclass(frozen=True)
 class OwnTrees(Program):
-    """A program that grows trees on one hospital's rows, where they stay."""
+    """A program that grows trees on one hospital's rows; the trees stay at the hospital."""
 
     task: TreeTask
     key: int
@@ -90,8 +90,8 @@ class OwnTrees(Program):
 class LocalTrees(Trees):
     """Local training of trees: every hospital grows the model's trees on its own rows, in one round.
 
-    With ``training.stop``, the loss on validation rows decides how many trees a hospital with
-    :func:`raysim.trees.boosting.enough` of them grows.
+    With ``training.stop``, the loss on validation rows decides how many trees a hospital keeps, if it has
+    :func:`raysim.trees.boosting.enough` validation rows.
     """
 
     title: ClassVar[str] = "Training alone"

@@ -39,7 +39,7 @@ class Setting:
     seeds: Sequence[int]
     config: str
     mlflow: str
-    """The address of the trials in MLflow, or the command that opens them; empty if no store is configured."""
+    """The address of the trials in MLflow, or the command that opens them; empty if there is none to show."""
     runs: Mapping[int, str]
     """For each seed, the path of the page on the recommended trial's run on test rows."""
     warning: str
@@ -58,7 +58,7 @@ def sweep_page(
 ) -> Page:
     """Build the page of the sweep ``name``.
 
-    - ``tested``: the metrics of the recommended trial on test rows; None if it was not evaluated on them.
+    - ``tested``: the metrics of the recommended trial on test rows; None if this trial was not evaluated on test rows.
     - ``counts``: the number of trials by status, such as ``completed``, and the planned number in ``total``.
     """
     keys = [dimension.key for dimension in space]
@@ -160,7 +160,8 @@ def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
 
 
 def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
-    """Return a table row per trial, at most :data:`MOST_ROWS`, with the searched ``keys`` as columns.
+    """Return a table row per trial, at most :data:`MOST_ROWS`; the columns are the objectives and the searched
+    ``keys``.
 
     The recommended trial is first, then the Pareto set, then other trials, each sorted by the first objective.
     """
@@ -179,7 +180,8 @@ def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
 
 
 def trial_data(choice: Choice, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the data of each trial for the page's script, in which points of charts refer to the trial's index."""
+    """Return the data of each completed trial for the page's script. Points of charts refer to trials by their index in
+    this list."""
     trials = []
     for i, trial in enumerate(choice.trials):
         values = {

@@ -27,7 +27,7 @@ def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None
 
     Importances sum to 1 for each objective, and are NaN for an objective that is equal in all trials. Trials with an
     undefined objective, and keys that are absent in a trial or never differ, are left out. The result is None if fewer
-    than two keys or :data:`ENOUGH` trials remain.
+    than two keys, or fewer than :data:`ENOUGH` trials, remain.
     """
     defined: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(choice.values), axis=1)
     trials = [trial for trial, all_defined in zip(choice.trials, defined, strict=True) if all_defined]

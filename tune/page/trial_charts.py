@@ -1,4 +1,5 @@
-"""Figures of a sweep; marks have their trials' numbers, so that a page can highlight a trial in all figures."""
+"""Figures of a sweep. Each point or line has the index of its trial, so that a page can highlight a trial in all
+figures."""
 
 from __future__ import annotations
 
@@ -28,15 +29,16 @@ SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias"
 """Short names of objectives in a heat map."""
 
 MOST_LINES = 400
-"""The largest number of trials in parallel coordinates, unless the Pareto set, which is always drawn, has more. Other
-trials are then drawn evenly spaced."""
+"""The largest number of trials in parallel coordinates. The Pareto set is always drawn whole; if not all other trials
+fit, evenly spaced ones are drawn."""
 
 STEPS = 300
 """The largest number of points of the hypervolume curve."""
 
 
 def figures(choice: Choice, space: Space) -> list[Figure]:
-    """Return the charts of a sweep's page, in order, without those that have too few objectives, keys or trials."""
+    """Return the charts of a sweep's page, in order, without charts for which there are too few objectives, keys or
+    trials."""
     if not choice.front.any():
         return []
     keys = varied(choice, space)
@@ -146,7 +148,7 @@ def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
 
 
 def hypervolume(choice: Choice) -> Figure:
-    """Plot the hypervolume of the Pareto set after each completed trial."""
+    """Plot the hypervolume of the Pareto set against the number of completed trials."""
     count = len(choice.trials)
     after = np.unique(np.linspace(1, count, min(count, STEPS)).astype(int))
     larger, reference = choice.sweep.larger, choice.reference
@@ -190,7 +192,8 @@ def _importances(choice: Choice, keys: Sequence[str], shares: Floats) -> Figure:
 
 
 def interval(trial: Finished | None, name: str) -> tuple[float, float]:
-    """Return Student's 95 % confidence interval of a trial's objective, as a mean over seeds; NaN for one seed."""
+    """Return Student's 95 % confidence interval of a trial's mean objective over seeds; NaN for one seed or no
+    trial."""
     if trial is None:
         return math.nan, math.nan
     return student(*trial.figures[name], len(trial.finals))
@@ -265,7 +268,7 @@ def _look(choice: Choice, i: int) -> tuple[Style, str]:
 
 
 def _plotted(choice: Choice) -> list[int]:
-    """Return the indices of the trials in parallel coordinates; the recommended one is last."""
+    """Return the indices of the trials in parallel coordinates; the recommended trial is last."""
     others = np.flatnonzero(~choice.front & np.isfinite(choice.values).all(axis=1))
     room = max(MOST_LINES - int(choice.front.sum()), 0)
     if len(others) > room:

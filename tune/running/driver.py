@@ -130,8 +130,8 @@ CAUGHT = (signal.SIGINT, signal.SIGUSR1)
 """The signals whose handlers Ray Tune replaces and does not restore."""
 
 SPECK = 0.001
-"""The amount that a trial requests of a resource of the driver's node, so that Ray runs trials on this node, where the
-rows are."""
+"""A trial requests this amount of a resource that only the driver's node has, so that Ray runs the trial on this node,
+where the rows are."""
 
 
 def drive(
@@ -215,7 +215,7 @@ def _here() -> str:
 class Proposals(Searcher):  # type: ignore[misc]
     """A searcher that passes trials ``{trial: {number, params}}`` to Ray Tune, in the order of ``numbers``.
 
-    Their hyper-parameters come from ``source``.
+    The hyper-parameters come from ``source``.
     """
 
     def __init__(self, source: ProposalSource, numbers: Sequence[int], names: Sequence[str]) -> None:

@@ -18,11 +18,11 @@ LOOK_SECONDS = 1.0
 """The smallest number of seconds between two checks."""
 
 COUNTED_SECONDS = 10.0
-"""The largest number of seconds between two checks that count as silence, because a suspended driver checks nothing."""
+"""At most this many seconds between two checks count as silence, because a suspended driver checks nothing."""
 
 
 class Pulse:
-    """The file that a trial touches as its heartbeat; ``trial`` is its name in Ray Tune."""
+    """The file that a trial touches as its heartbeat; ``trial`` is the trial's name in Ray Tune."""
 
     def __init__(self, folder: Path, trial: str) -> None:
         self._path = folder / trial
@@ -42,7 +42,8 @@ class _LastSign:
 
 
 class Heartbeats(Callback):  # type: ignore[misc]
-    """A Ray Tune callback that ends a trial's process if its file in ``folder`` was not touched for ``seconds``.
+    """A Ray Tune callback that ends a trial's process if the trial's file in ``folder`` was not touched for
+    ``seconds``.
 
     Ray Tune then tries the trial again up to ``sweep.retries`` times.
     """

@@ -25,7 +25,7 @@ class Hospitals:
     """The hospitals of a trial: in actors that all trials share, or in the process of the trial."""
 
     shared: Pool | None
-    """The hospital actors that all trials share; None: they are in the trial's process."""
+    """The hospital actors that all trials share; None: the hospitals are in the trial's process."""
     rows: Ids
     """The number of rows of each hospital."""
     resources: ResourcesSection
@@ -60,8 +60,8 @@ def open_places(
 ) -> Iterator[Places]:
     """Start the processes that compute the ``left`` remaining trials of a sweep.
 
-    Their number depends on the size of ``federation``, the data of one seed. They end when the context exits. Raises
-    ``ResourceError`` if the requested resources do not exist.
+    The number of processes depends on the size of ``federation``, the data of one seed. Processes end when the context
+    exits. Raises ``ResourceError`` if the requested resources do not exist.
     """
     rows, asked = federation.totals, plan.sweep.concurrent
     with connected(verbose, resources.dashboard), contextlib.ExitStack() as standing:

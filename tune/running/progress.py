@@ -1,4 +1,4 @@
-"""The progress of a running sweep: a live table, or plain lines without a terminal."""
+"""The progress of a running sweep: a live table, or plain lines if the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from raysim.tune.journal import Finished
 from raysim.tune.settings import Sweep
 
 PLAIN_SECONDS = 5.0
-"""The smallest number of seconds between lines of progress without a terminal."""
+"""The smallest number of seconds between two lines of progress if the output is not a terminal."""
 
 
 class SweepProgress:
-    """The display of a sweep's progress; ``finished`` of ``total`` trials ended in earlier commands."""
+    """The display of a sweep's progress. Of its ``total`` trials, those in ``finished`` ended in earlier commands."""
 
     def __init__(self, console: Console, sweep: Sweep, total: int, finished: Iterable[Finished]) -> None:
         self._console = console
