@@ -1,1 +1,1 @@
-"""Metrics of a model at each hospital, and equity over hospitals."""
+"""A model's metrics at hospitals, and their equity."""

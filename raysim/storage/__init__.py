@@ -1,1 +1,1 @@
-"""Write and read a run's checkpoints and files, and resume a run from them."""
+"""A run's checkpoints and files; resuming a run."""
