@@ -90,7 +90,9 @@ def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.Chunke
         plain = pc.match_substring_regex(trimmed, f"^(?:{NUMBER})$") if numbered else False
         numbers = pc.cast(pc.if_else(plain, trimmed, pa.scalar(None, trimmed.type)), pa.float64())
     else:
-        numbers = pc.cast(column, pa.float64(), safe=False)
+        # Cast to float64, a float32 or decimal -99.9 differs from the mark; its text is the same.
+        inexact = column.type == pa.float32() or pa.types.is_decimal(column.type)
+        numbers = pc.cast(pc.cast(column, pa.string()) if inexact else column, pa.float64(), safe=False)
     valued = pc.is_in(numbers, value_set=values)
     wrong = valued if alike is None else pc.or_(alike, valued)
     if not pc.any(wrong).as_py():

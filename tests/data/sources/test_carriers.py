@@ -291,3 +291,26 @@ def test_typed_dates_are_no_categories(tmp_path: Path) -> None:
         read_new_rows(frame, fitted)
     with pytest.raises(ValueError, match="column 'day' holds dates or times, but training had none"):
         exported_from(fitted)["features"](frame)
+
+
+@pytest.mark.parametrize("inexact", ["float32", "Float32", Decimal])
+def test_a_mark_and_categories_are_found_in_single_precision(inexact: Any, tmp_path: Path) -> None:
+    texts = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": ["no", "no", "yes", "yes"] * 2})
+    texts = texts.assign(crp=["1.5", "-999.9", "2.5", "3.5"] * 2, dose=["0.1", "0.2", "0.1", "0.3"] * 2)
+    texts.to_csv(tmp_path / "rows.csv", index=False)
+    single = texts.copy()
+    for name in ("crp", "dose"):
+        single[name] = texts[name].map(Decimal) if inexact is Decimal else texts[name].astype(float).astype(inexact)
+    single.to_parquet(tmp_path / "rows.parquet")
+    keys: dict[str, Any] = {"na_values": {"crp": [-999.9]}, "categorical": ["dose"]}
+    records = read(tmp_path / "rows.csv", keys)
+    same = read(tmp_path / "rows.parquet", keys)
+    assert isinstance(records, Records)
+    assert isinstance(same, Records)
+    pd.testing.assert_frame_equal(same.features, records.features)
+    order = np.arange(len(texts))
+    made = prepare(records.features, order, order >= 0, "standard", 2)
+    fitted = replace(made.preprocessing, reading=records.reading)
+    for rows in (tmp_path / "rows.parquet", single):
+        np.testing.assert_array_equal(fitted.transform(read_new_rows(rows, fitted).columns)[0], made.X)
+    np.testing.assert_array_equal(exported_from(fitted)["features"](single), made.X)
