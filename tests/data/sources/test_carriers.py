@@ -187,6 +187,17 @@ def test_texts_asked_for_as_categories_are_not_changed(tmp_path: Path) -> None:
     assert records.features["x"].cat.categories.tolist() == sorted(x)
 
 
+@pytest.mark.parametrize("x", [["<0,3", "negative"], ["<0,3", "<0,5"], ["<1'000", ">1'000"], ["−5 to 0", "0 to 5"]])
+def test_categories_keep_their_commas_separators_and_minus_signs(x: list[str], tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": ["1,5", "2,5"] * 4, "x": x * 4})
+    frame.to_csv(tmp_path / "rows.csv", index=False, sep=";")
+    frame.assign(n=1.5, x=None).to_csv(tmp_path / "other.csv", index=False)
+    for path in (tmp_path / "rows.csv", tmp_path / "*.csv"):
+        records = read(path, {})
+        assert isinstance(records, Records)
+        assert sorted(records.features["x"].cat.categories) == sorted(x)
+
+
 def test_codes_keep_their_points_beside_decimal_commas(tmp_path: Path) -> None:
     frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": ["1,5", "2,5"] * 4})
     frame["x"] = ["250.00", "401.9", "I21.0", "V45"] * 2
