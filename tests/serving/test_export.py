@@ -225,6 +225,24 @@ def test_rows_are_read_in_the_form_of_training_where_it_is_in_doubt(tmp_path: Pa
     assert read.notes == ()
 
 
+def test_points_before_three_digits_separate_thousands_in_a_run_with_decimal_commas(tmp_path: Path) -> None:
+    fitted = Preprocessing("standard", (Numeric("crp", 1.0, 2.0),), reading=Reading(decimal=",", separator=";"))
+    for name, text, expected in (
+        ("one.csv", "crp;unit\n2.345;a\n7;b\n", [2345, 7]),
+        ("decimals.csv", "crp;unit\n2.345;a\n7.25;b\n", [2.345, 7.25]),
+        ("below.csv", "crp;unit\n2.345;a\n0.125;b\n", [2.345, 0.125]),
+        ("another form.csv", "crp,unit\n2.345,a\n7,b\n", [2.345, 7]),
+    ):
+        (tmp_path / name).write_text(text)
+        values = read_new_rows(tmp_path / name, fitted).columns.values[:, 0]
+        np.testing.assert_array_equal(values, np.array(expected, np.float32))
+    frame = pd.read_csv(tmp_path / "one.csv", sep=";", dtype=str)
+    frame.to_parquet(tmp_path / "one.parquet")
+    for rows in (frame, tmp_path / "one.parquet"):
+        assert read_new_rows(rows, fitted).columns.values[:, 0].tolist() == [2345, 7]
+    assert prepared(tmp_path, fitted, tmp_path / "one.csv")[:, 0].tolist() == [1172, 3]
+
+
 def test_rows_of_several_files_are_those_of_the_hospitals_that_name_them(tmp_path: Path) -> None:
     for name, ages in (("north", "71\n64\n"), ("south", "50\n")):
         (tmp_path / f"{name}.csv").write_text("age\n" + ages)

@@ -120,8 +120,9 @@ def read_table(
         repeated = next(name for name in columns if columns.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{repeated}'; rename one")
     commas = form is not None and form.separator != ","
+    in_doubt = usual.decimal if form is None or form.separator == usual.separator else None
     table, decimal, thousands = with_points(
-        filled_table(table, names), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric
+        filled_table(table, names), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric, in_doubt
     )
     remarks = *_remarks(path, form, decimal, keys, usual, nameless), thousands, blank_row_remark(rows, several)
     return Read(table, form, decimal, tuple(filter(None, remarks)), bool(thousands), rows, several - table.num_rows)
