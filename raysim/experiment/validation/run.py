@@ -106,6 +106,7 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
         margins = margins_of(federation.scores[model], risks)
     else:
         name, risks = exported.name, True
+        _check_event(exported, federation.classes)
         margins, notes = _margins(exported, config, federation)
         note, test = shared(exported.trained_on, config)
         notes = [note, *notes] if note else notes
@@ -120,6 +121,15 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
         risks=risks,
     )
     return _write(config, federation, unseen, notes, out, int(np.isnan(margins).sum()))
+
+
+def _check_event(exported: Exported, classes: Sequence[str]) -> None:
+    """Raise ``DataError`` if the model has the same two classes, but the other one is its event."""
+    if exported.preprocessing is not None and list(exported.preprocessing.classes) == list(reversed(classes)):
+        raise DataError(
+            f"data.positive: the event is '{classes[1]}', but the model predicts '{classes[0]}'; set data.positive to "
+            f"'{classes[0]}'"
+        )
 
 
 def _margins(exported: Exported, config: Config, federation: Federation) -> tuple[NDArray[np.float64], list[str]]:
