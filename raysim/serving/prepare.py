@@ -170,12 +170,13 @@ def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
 def _number(text: str, name: str, described: dict[str, Any]) -> float:
     censored, written = described["censored"], TRUTH.get(text.strip(), text.strip())
     written = re.sub(r"^((?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2", written)  # the typographic minus sign
+    if units := "|".join(map(re.escape, described.get("units", {}).get(name, []))):
+        amount = rf"{NUMBER}|[+-]?[0-9]+,[0-9]+|[+-]?[1-9][0-9]{{0,2}}(?:\.[0-9]{{3}})+(?:,[0-9]+)?"
+        bare = re.fullmatch(rf"((?:[<>≤≥]=?\s*)?(?:{amount}))\s*(?:{units})", written)
+        written = bare[1] if bare else written
     if re.fullmatch(GROUPED[described["decimal"]], written):
         between = "." if described["decimal"] == "," else ","
         written = re.sub(rf"[{between}'’{SPACES}]([0-9]{{3}})", r"\1", written)
-    if units := "|".join(map(re.escape, described.get("units", {}).get(name, []))):
-        bare = re.fullmatch(rf"((?:[<>≤≥]=?\s*)?(?:{NUMBER}|[+-]?[0-9]+,[0-9]+))\s*(?:{units})", written)
-        written = bare[1] if bare else written
     if described["decimal"] == "," and "." not in written:
         written = written.replace(",", ".")
     beyond = re.fullmatch(rf"([<>≤≥])=?\s*({NUMBER})", written)

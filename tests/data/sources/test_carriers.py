@@ -177,6 +177,29 @@ def test_a_unit_that_no_value_has_changes_nothing(tmp_path: Path) -> None:
     assert records.features["x"].cat.categories.tolist() == ["high", "low"]
 
 
+def test_points_before_a_unit_separate_thousands_beside_decimal_commas(tmp_path: Path) -> None:
+    ck = ["1.234 U/l", "5,5 U/l", "<2.345,5 U/l", "1.234"]
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": ["1,5", "2,5"] * 4, "ck": ck * 2})
+    frame.to_csv(tmp_path / "rows.csv", index=False, sep=";")
+    keys: dict[str, Any] = {"units": {"ck": ["U/l"]}, "censored": {"<": "limit"}}
+    records = read(tmp_path / "rows.csv", keys)
+    assert isinstance(records, Records)
+    assert records.features["ck"].tolist() == [1234, 5.5, 2345.5, 1234] * 2
+    made = prepare(records.features, np.arange(8), np.ones(8, np.bool_), "standard", 2)
+    fitted = replace(made.preprocessing, reading=records.reading)
+    for rows in (tmp_path / "rows.csv", frame):
+        np.testing.assert_array_equal(fitted.transform(read_new_rows(rows, fitted).columns)[0], made.X)
+    np.testing.assert_array_equal(exported_from(fitted)["features"](frame), made.X)
+    frame["ck"] = ["7.25 U/l", *ck[1:]] * 2
+    frame.to_csv(tmp_path / "rows.csv", index=False, sep=";")
+    assert "other marks in 2 rows (first: row 1): '7.25 U/l' (2)" in str(read(tmp_path / "rows.csv", keys))
+    frame["ck"] = ["7.25 U/l", "8.5"] * 4
+    frame.to_csv(tmp_path / "rows.csv", index=False, sep=";")
+    alone = read(tmp_path / "rows.csv", keys)
+    assert isinstance(alone, Records)
+    assert alone.features["ck"].tolist() == [7.25, 8.5] * 4
+
+
 def test_texts_asked_for_as_categories_are_not_changed(tmp_path: Path) -> None:
     x = ["2,5", "3,5", "<0,3", "V45"]
     frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": range(8), "x": x * 2})
