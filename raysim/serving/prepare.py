@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
+LARGEST = 3.4028234663852886e38  # the largest float32
 TRUTH = {"true": "1", "True": "1", "TRUE": "1", "false": "0", "False": "0", "FALSE": "0"}
 BEYOND = r"(?:[<>]=?|≤|≥)?\s*[+-]?[1-9][0-9]{0,2}"  # the digits before the first thousands separator
 SPACES = " \u00a0\u2009\u202f"
@@ -41,8 +42,8 @@ def features(rows: pd.DataFrame) -> Any:
 
     For trees, a missing value stays NaN, and a category is given by its index.
 
-    Raises ``ValueError``, which names the column, if a column is missing, has dates or times as Python objects, or has
-    texts instead of numbers.
+    Raises ``ValueError``, which names the column, if a column is missing, has dates or times as Python objects, texts
+    instead of numbers or infinite numbers, or lacks values although training had preprocessing ``none``.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]
@@ -57,13 +58,18 @@ def features(rows: pd.DataFrame) -> Any:
         given = _recorded(rows[column["name"]], described["missing"], marks, comma)
         if column["kind"] == "numeric":
             number = _each(given, partial(_number, name=column["name"], described=described))
-            number = number.astype("float64").astype("float32").astype("float64")
+            number = number.astype("float64")
+            if (number.abs() > LARGEST).any():
+                raise ValueError(f"column {column['name']!r} holds a number beyond float32; correct it")
+            number = number.astype("float32").astype("float64")
             given, number = number, number if column["fill"] is None else number.fillna(column["fill"])
             varied = column["scale"] is not None
             values.append((number - column["mean"]) / column["scale"] if varied else number * 0)
         else:
             found = [_is_category(given, category, column["compared_as"]) for category in column["categories"]]
             values += [_position(given, found)] if column.get("coded") else found
+        if described["method"] == "none" and given.isna().any():
+            raise ValueError(f"column {column['name']!r} lacks a value; fill it in, as training had no missing values")
         if column["flagged"]:
             flags.append(given.isna())
     return pd.concat([*values, *flags], axis=1).to_numpy("float32")
