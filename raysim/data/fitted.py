@@ -346,7 +346,8 @@ def _exact(text: str) -> str | None:
 
 
 def _truth(text: str) -> bool | None:
-    return {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
+    true_false = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+    return true_false.get(text.strip().lower())
 
 
 _COMPARED: dict[str, Callable[[str], Any]] = {"truth": _truth, "number": _number, "digits": _exact, "text": str}

@@ -84,7 +84,7 @@ def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series
 def _value(text: str, compared_as: str) -> Any:
     """Return a text in the form ``compared_as``, such as a number, or None if this is impossible."""
     if compared_as == "truth":
-        return {"true": 1, "1": 1, "false": 0, "0": 0}.get(text.strip().lower())
+        return {"true": 1, "1": 1, "1.0": 1, "false": 0, "0": 0, "0.0": 0}.get(text.strip().lower())
     if compared_as == "text":
         return text
     if not _is_number(text):

@@ -348,3 +348,13 @@ def test_a_mark_and_categories_are_found_in_single_precision(inexact: Any, tmp_p
     for rows in (tmp_path / "rows.parquet", single):
         np.testing.assert_array_equal(fitted.transform(read_new_rows(rows, fitted).columns)[0], made.X)
     np.testing.assert_array_equal(exported_from(fitted)["features"](single), made.X)
+
+
+def test_truth_values_that_pandas_made_floats_are_found_among_categories(tmp_path: Path) -> None:
+    fitted = Preprocessing("standard", (Categorical("x", ("False", "True"), flagged=True),))
+    frame = pd.DataFrame({"x": [1.0, None, 0.0]})
+    frame.assign(n=1).to_csv(tmp_path / "rows.csv", index=False)
+    expected = [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    for rows in (frame, tmp_path / "rows.csv"):
+        assert fitted.transform(read_new_rows(rows, fitted).columns)[0].tolist() == expected
+    assert exported_from(fitted)["features"](frame).tolist() == expected
