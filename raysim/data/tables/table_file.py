@@ -182,7 +182,8 @@ def _parquet(path: Path, field: str) -> pa.Table:
 def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
     """Restore dictionary columns of the schema ``written``; Parquet itself stores only dictionaries of texts."""
     for k, column in enumerate(table.schema):
-        as_written = written.field(column.name).type if written.get_all_field_indices(column.name) else column.type
+        at = written.get_all_field_indices(column.name)  # several if names repeat, which the caller refuses
+        as_written = written.field(at[0]).type if len(at) == 1 else column.type
         if pa.types.is_dictionary(as_written) and not pa.types.is_dictionary(column.type):
             table = table.set_column(k, column.name, plain_text(table, column.name, field).dictionary_encode())
     return table

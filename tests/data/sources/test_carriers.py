@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from raysim.core.errors import DataError
 from raysim.data.fitted import Categorical, Preprocessing
@@ -358,3 +359,9 @@ def test_truth_values_that_pandas_made_floats_are_found_among_categories(tmp_pat
     for rows in (frame, tmp_path / "rows.csv"):
         assert fitted.transform(read_new_rows(rows, fitted).columns)[0].tolist() == expected
     assert exported_from(fitted)["features"](frame).tolist() == expected
+
+
+def test_two_columns_of_one_name_are_refused_in_a_parquet_file_too(tmp_path: Path) -> None:
+    columns: list[Any] = [["a", "b"] * 4, [0, 1] * 4, range(8), pa.array([7, 8] * 4).dictionary_encode()]
+    parquet.write_table(pa.table(columns, names=["hospital", "died", "x", "x"]), tmp_path / "rows.parquet")
+    assert "has two columns named 'x'; rename one" in str(read(tmp_path / "rows.parquet", {}))
