@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -95,10 +96,14 @@ class Categorical:
         """Return the position of each of the texts ``written [c]`` among the categories, ``[c]``. A text that is not a
         category has the position ``len(categories)``.
 
-        Texts need not be equal, such as ``1.0`` and ``1``: see :attr:`compared_as`.
+        Texts need not be equal, such as ``1.0`` and ``1``: see :attr:`compared_as`. Blanks at the beginning of a
+        category may be absent, because they are removed from a column in which all texts have some.
         """
         value = _COMPARED[self.compared_as]
-        at = {value(category): position for position, category in enumerate(self.categories)}
+        bare = [category.lstrip() for category in self.categories]
+        same = Counter(bare)
+        at = {value(text): position for position, text in enumerate(bare) if same[text] == 1}
+        at |= {value(category): position for position, category in enumerate(self.categories)}
         return np.array([at.get(value(text), len(self.categories)) for text in written], np.int64)
 
 

@@ -66,7 +66,7 @@ def features(rows: pd.DataFrame) -> Any:
             varied = column["scale"] is not None
             values.append((number - column["mean"]) / column["scale"] if varied else number * 0)
         else:
-            found = [_is_category(given, category, column["compared_as"]) for category in column["categories"]]
+            found = [_is_category(given, category, column) for category in column["categories"]]
             values += [_position(given, found)] if column.get("coded") else found
         if described["method"] == "none" and given.isna().any():
             raise ValueError(f"column {column['name']!r} lacks a value; fill it in, as training had no missing values")
@@ -75,10 +75,12 @@ def features(rows: pd.DataFrame) -> Any:
     return pd.concat([*values, *flags], axis=1).to_numpy("float32")
 
 
-def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series:
-    value = partial(_value, compared_as=compared_as)
-    found: pd.Series = _each(given, value) == value(category)
-    return found
+def _is_category(given: pd.Series, category: str, column: dict[str, Any]) -> pd.Series:
+    value = partial(_value, compared_as=column["compared_as"])
+    values = _each(given, value)
+    found: pd.Series = values == value(category)
+    bare = category.lstrip()  # _recorded removes such blanks if all texts have some
+    return found | (values == value(bare)) if [c.lstrip() for c in column["categories"]].count(bare) == 1 else found
 
 
 def _value(text: str, compared_as: str) -> Any:

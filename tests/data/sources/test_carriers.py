@@ -365,3 +365,18 @@ def test_two_columns_of_one_name_are_refused_in_a_parquet_file_too(tmp_path: Pat
     columns: list[Any] = [["a", "b"] * 4, [0, 1] * 4, range(8), pa.array([7, 8] * 4).dictionary_encode()]
     parquet.write_table(pa.table(columns, names=["hospital", "died", "x", "x"]), tmp_path / "rows.parquet")
     assert "has two columns named 'x'; rename one" in str(read(tmp_path / "rows.parquet", {}))
+
+
+def test_a_category_with_blanks_before_it_is_found_in_a_single_row(tmp_path: Path) -> None:
+    x = ["  <18", "18-65", "  >65", " a", "a"]
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 5, "died": [0, 1] * 5, "n": range(10), "x": x * 2})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    records = read(tmp_path / "rows.csv", {})
+    assert isinstance(records, Records)
+    made = prepare(records.features, np.arange(10), np.ones(10, np.bool_), "standard", 2)
+    fitted = replace(made.preprocessing, reading=records.reading)
+    for row in (0, 1, 2, 4):  # without the other rows, " a" is "a"
+        frame[row : row + 1].to_csv(tmp_path / "row.csv", index=False)
+        for one in (tmp_path / "row.csv", frame[row : row + 1]):
+            np.testing.assert_array_equal(fitted.transform(read_new_rows(one, fitted).columns)[0], made.X[[row]])
+        np.testing.assert_array_equal(exported_from(fitted)["features"](frame[row : row + 1]), made.X[[row]])
