@@ -106,7 +106,7 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
         margins = margins_of(federation.scores[model], risks)
     else:
         name, risks = exported.name, True
-        _check_event(exported, federation.classes)
+        _check_classes(exported, federation.classes)
         margins, notes = _margins(exported, config, federation)
         note, test = shared(exported.trained_on, config)
         notes = [note, *notes] if note else notes
@@ -123,9 +123,14 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
     return _write(config, federation, unseen, notes, out, int(np.isnan(margins).sum()))
 
 
-def _check_event(exported: Exported, classes: Sequence[str]) -> None:
-    """Raise ``DataError`` if the model has the same two classes, but the other one is its event."""
-    if exported.preprocessing is not None and list(exported.preprocessing.classes) == list(reversed(classes)):
+def _check_classes(exported: Exported, classes: Sequence[str]) -> None:
+    """Raise ``ConfigError`` for a model without two classes, and ``DataError`` if it has the same two classes, but the
+    other one is its event. Without preprocessing, its classes are unknown.
+    """
+    theirs = None if exported.preprocessing is None else list(exported.preprocessing.classes)
+    if theirs is not None and len(theirs) != 2:
+        raise ConfigError(f"{exported.name}: is not a model of two classes; name a model of two classes")
+    if theirs == list(reversed(classes)):
         raise DataError(
             f"data.positive: the event is '{classes[1]}', but the model predicts '{classes[0]}'; set data.positive to "
             f"'{classes[0]}'"
