@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -380,3 +381,20 @@ def test_a_category_with_blanks_before_it_is_found_in_a_single_row(tmp_path: Pat
         for one in (tmp_path / "row.csv", frame[row : row + 1]):
             np.testing.assert_array_equal(fitted.transform(read_new_rows(one, fitted).columns)[0], made.X[[row]])
         np.testing.assert_array_equal(exported_from(fitted)["features"](frame[row : row + 1]), made.X[[row]])
+
+
+def test_periods_and_uuids_of_a_frame_are_the_texts_of_its_file(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": range(8)})
+    frame["month"] = pd.PeriodIndex(["2020-01", "2020-02"] * 4, freq="M")
+    frame["patient"] = [UUID(int=2**100 + k // 2) for k in range(8)]
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    keys = {"categorical": ["month"], "group": "patient"}
+    expected, got = read(tmp_path / "rows.csv", keys), read(stored(frame), keys)
+    assert isinstance(expected, Records)
+    assert isinstance(got, Records)
+    pd.testing.assert_frame_equal(got.features, expected.features)
+    assert expected.group is not None
+    assert got.group is not None
+    assert got.group.tolist() == expected.group.tolist() == frame["patient"].astype(str).tolist()
+    frame.drop(columns="patient").to_parquet(tmp_path / "rows.parquet")
+    assert "which is not text; convert it" in str(read(tmp_path / "rows.parquet", {"categorical": ["month"]}))
