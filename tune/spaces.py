@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,8 @@ RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randi
 """The distributions over numbers, each with its number of arguments: low and high, and a step if there are three."""
 
 LISTS = ("choice", "grid")
+
+_WITH_EXPONENT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]+")
 
 MOST_COMBINATIONS = 100_000
 """The largest number of combinations of a grid; each combination is a trial."""
@@ -242,11 +245,11 @@ def _dimension(key: str, value: Any, where: str) -> Dimension:
         raise ConfigError(
             f"{where}.when: {as_yaml(when)} is not keys and values; write for example training.optimizer: sgd"
         )
-    conditions = {str(k): tuple(v) if isinstance(v, list | tuple) else (v,) for k, v in when.items()}
+    conditions = {str(k): _values(v if isinstance(v, list | tuple) else (v,)) for k, v in when.items()}
     if kind in LISTS:
         if not bounds:
             raise ConfigError(f"{where}.{kind}: is empty; list at least one value")
-        return Dimension(key, kind, values=tuple(bounds), when=conditions)
+        return Dimension(key, kind, values=_values(bounds), when=conditions)
     return _range(key, kind, bounds, conditions, f"{where}.{kind}")
 
 
@@ -273,6 +276,11 @@ def _range(key: str, kind: str, bounds: Sequence[Any], when: Mapping[str, tuple[
         if math.floor(high / step + 1e-9) < math.ceil(low / step - 1e-9):
             raise ConfigError(f"{where}: no multiple of {step:g} lies between {low:g} and {high:g}; lower the step")
     return Dimension(key, kind, low=low, high=high, step=step, when=when)
+
+
+def _values(listed: Sequence[Any]) -> tuple[Any, ...]:
+    """Return listed values, with numbers for texts such as ``1e-3``, which YAML does not read as a number."""
+    return tuple(float(each) if isinstance(each, str) and _WITH_EXPONENT.fullmatch(each) else each for each in listed)
 
 
 def _number(value: Any, where: str) -> float:

@@ -36,13 +36,18 @@ def predict(
     greet()
     from raysim.core.errors import ConfigError
     from raysim.core.words import counted
+    from raysim.data.new_rows import FIELD
+    from raysim.data.tables.table_files import is_pattern, table_files
     from raysim.serving.folder import is_comparison
     from raysim.serving.predictor import Predictor
     from raysim.storage.tables import check_place, write_table
 
     check_place(out, "--out")
-    if out.exists() and table.exists() and out.samefile(table):
-        raise ConfigError(f"--out: {out} is the table itself; name another file")
+    given = table.expanduser()
+    files = table_files(given, FIELD) if is_pattern(given) else [given]
+    if out.exists() and any(file.exists() and out.samefile(file) for file in files):
+        what = "the table itself" if len(files) == 1 else "a file of the table"
+        raise ConfigError(f"--out: {out} is {what}; name another file")
     if of_comparison := is_comparison(run):
         from raysim.api.comparison_result import ComparisonResult
 

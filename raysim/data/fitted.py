@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -96,10 +97,14 @@ class Categorical:
         """Return the position of each of the texts ``written [c]`` among the categories, ``[c]``. A text that is not a
         category has the position ``len(categories)``.
 
-        A text need not equal its category: ``1.0`` may stand for ``1``, see :attr:`compared_as`.
+        A text need not equal its category: ``1.0`` may stand for ``1``, see :attr:`compared_as`. Blanks at the beginning
+        of a category may be absent, because they are removed from a column in which all texts begin with blanks.
         """
         value = _COMPARED[self.compared_as]
-        at = {value(category): position for position, category in enumerate(self.categories)}
+        bare = [category.lstrip() for category in self.categories]
+        same = Counter(bare)
+        at = {value(text): position for position, text in enumerate(bare) if same[text] == 1}
+        at |= {value(category): position for position, category in enumerate(self.categories)}
         return np.array([at.get(value(text), len(self.categories)) for text in written], np.int64)
 
 
@@ -349,7 +354,8 @@ def _exact(text: str) -> str | None:
 
 
 def _truth(text: str) -> bool | None:
-    return {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
+    true_false = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+    return true_false.get(text.strip().lower())
 
 
 _COMPARED: dict[str, Callable[[str], Any]] = {"truth": _truth, "number": _number, "digits": _exact, "text": str}

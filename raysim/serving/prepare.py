@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
+LARGEST = 3.4028234663852886e38  # the largest float32
 TRUTH = {"true": "1", "True": "1", "TRUE": "1", "false": "0", "False": "0", "FALSE": "0"}
 BEYOND = r"(?:[<>]=?|≤|≥)?\s*[+-]?[1-9][0-9]{0,2}"  # the digits before the first thousands separator
 SPACES = " \u00a0\u2009\u202f"
@@ -41,8 +42,8 @@ def features(rows: pd.DataFrame) -> Any:
 
     For trees, a missing value stays NaN, and a category is given by its index.
 
-    Raises ``ValueError``, which names the column, if a column is missing, has dates or times as Python objects, or has
-    texts instead of numbers.
+    Raises ``ValueError``, which names the column, if a column is missing, has dates or times as Python objects, texts
+    instead of numbers or infinite numbers, or lacks values although training had preprocessing ``none``.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]
@@ -57,28 +58,35 @@ def features(rows: pd.DataFrame) -> Any:
         given = _recorded(rows[column["name"]], described["missing"], marks, comma)
         if column["kind"] == "numeric":
             number = _each(given, partial(_number, name=column["name"], described=described))
-            number = number.astype("float64").astype("float32").astype("float64")
+            number = number.astype("float64")
+            if (number.abs() > LARGEST).any():
+                raise ValueError(f"column {column['name']!r} holds a number beyond float32; correct it")
+            number = number.astype("float32").astype("float64")
             given, number = number, number if column["fill"] is None else number.fillna(column["fill"])
             varied = column["scale"] is not None
             values.append((number - column["mean"]) / column["scale"] if varied else number * 0)
         else:
-            found = [_is_category(given, category, column["compared_as"]) for category in column["categories"]]
+            found = [_is_category(given, category, column) for category in column["categories"]]
             values += [_position(given, found)] if column.get("coded") else found
+        if described["method"] == "none" and given.isna().any():
+            raise ValueError(f"column {column['name']!r} lacks a value; fill it in, as training had no missing values")
         if column["flagged"]:
             flags.append(given.isna())
     return pd.concat([*values, *flags], axis=1).to_numpy("float32")
 
 
-def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series:
-    value = partial(_value, compared_as=compared_as)
-    found: pd.Series = _each(given, value) == value(category)
-    return found
+def _is_category(given: pd.Series, category: str, column: dict[str, Any]) -> pd.Series:
+    value = partial(_value, compared_as=column["compared_as"])
+    values = _each(given, value)
+    found: pd.Series = values == value(category)
+    bare = category.lstrip()  # _recorded removes such blanks if all texts have some
+    return found | (values == value(bare)) if [c.lstrip() for c in column["categories"]].count(bare) == 1 else found
 
 
 def _value(text: str, compared_as: str) -> Any:
     """Return a text in the form ``compared_as``, such as a number, or None if this is impossible."""
     if compared_as == "truth":
-        return {"true": 1, "1": 1, "false": 0, "0": 0}.get(text.strip().lower())
+        return {"true": 1, "1": 1, "1.0": 1, "false": 0, "0": 0, "0.0": 0}.get(text.strip().lower())
     if compared_as == "text":
         return text
     if not _is_number(text):
@@ -159,6 +167,8 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
 
 
 def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
+    if str(given.dtype) in ("float32", "Float32", "float[pyarrow]"):
+        given = given.astype("float32").astype("string")  # the shortest text: as a float64, 0.1 has further digits
     given = given.map(str, na_action="ignore") if given.dtype == object else given.astype(object)
     codes, different = pd.factorize(given)
     converted = pd.Series([*(convert(value) for value in different), None], dtype=object)
@@ -168,12 +178,13 @@ def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
 def _number(text: str, name: str, described: dict[str, Any]) -> float:
     censored, written = described["censored"], TRUTH.get(text.strip(), text.strip())
     written = re.sub(r"^((?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2", written)  # the typographic minus sign
+    if units := "|".join(map(re.escape, described.get("units", {}).get(name, []))):
+        amount = rf"{NUMBER}|[+-]?[0-9]+,[0-9]+|[+-]?[1-9][0-9]{{0,2}}(?:\.[0-9]{{3}})+(?:,[0-9]+)?"
+        bare = re.fullmatch(rf"((?:[<>≤≥]=?\s*)?(?:{amount}))\s*(?:{units})", written)
+        written = bare[1] if bare else written
     if re.fullmatch(GROUPED[described["decimal"]], written):
         between = "." if described["decimal"] == "," else ","
         written = re.sub(rf"[{between}'’{SPACES}]([0-9]{{3}})", r"\1", written)
-    if units := "|".join(map(re.escape, described.get("units", {}).get(name, []))):
-        bare = re.fullmatch(rf"((?:[<>≤≥]=?\s*)?(?:{NUMBER}|[+-]?[0-9]+,[0-9]+))\s*(?:{units})", written)
-        written = bare[1] if bare else written
     if described["decimal"] == "," and "." not in written:
         written = written.replace(",", ".")
     beyond = re.fullmatch(rf"([<>≤≥])=?\s*({NUMBER})", written)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, softmax
 
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, DataError
 from raysim.data.fitted import Categorical, Numeric, Preprocessing
 from raysim.data.new_rows import read_new_rows
 from raysim.data.raw_columns import RawColumns
@@ -225,6 +225,40 @@ def test_rows_are_read_in_the_form_of_training_where_it_is_in_doubt(tmp_path: Pa
     assert read.notes == ()
 
 
+def test_what_predict_refuses_is_not_prepared_either(tmp_path: Path) -> None:
+    plain = Preprocessing("none", (Numeric("age"), Categorical("unit", ("a", "b"))))
+    scaled = replace(plain, method="standard")
+    for fitted, row, said in (
+        (plain, ",a", "'age' lacks a value"),
+        (plain, "70,", "'unit' lacks a value"),
+        (scaled, "inf,a", "'age' holds a number beyond float32"),
+        (scaled, "-1e39,a", "'age' holds a number beyond float32"),
+    ):
+        (tmp_path / "rows.csv").write_text(f"age,unit\n64,b\n{row}\n")
+        with pytest.raises(DataError):
+            fitted.transform(read_new_rows(tmp_path / "rows.csv", fitted).columns)
+        with pytest.raises(ValueError, match=said):
+            prepared(tmp_path, fitted, tmp_path / "rows.csv")
+
+
+def test_points_before_three_digits_separate_thousands_in_a_run_with_decimal_commas(tmp_path: Path) -> None:
+    fitted = Preprocessing("standard", (Numeric("crp", 1.0, 2.0),), reading=Reading(decimal=",", separator=";"))
+    for name, text, expected in (
+        ("one.csv", "crp;unit\n2.345;a\n7;b\n", [2345, 7]),
+        ("decimals.csv", "crp;unit\n2.345;a\n7.25;b\n", [2.345, 7.25]),
+        ("below.csv", "crp;unit\n2.345;a\n0.125;b\n", [2.345, 0.125]),
+        ("another form.csv", "crp,unit\n2.345,a\n7,b\n", [2.345, 7]),
+    ):
+        (tmp_path / name).write_text(text)
+        values = read_new_rows(tmp_path / name, fitted).columns.values[:, 0]
+        np.testing.assert_array_equal(values, np.array(expected, np.float32))
+    frame = pd.read_csv(tmp_path / "one.csv", sep=";", dtype=str)
+    frame.to_parquet(tmp_path / "one.parquet")
+    for rows in (frame, tmp_path / "one.parquet"):
+        assert read_new_rows(rows, fitted).columns.values[:, 0].tolist() == [2345, 7]
+    assert prepared(tmp_path, fitted, tmp_path / "one.csv")[:, 0].tolist() == [1172, 3]
+
+
 def test_rows_of_several_files_are_those_of_the_hospitals_that_name_them(tmp_path: Path) -> None:
     for name, ages in (("north", "71\n64\n"), ("south", "50\n")):
         (tmp_path / f"{name}.csv").write_text("age\n" + ages)
@@ -363,7 +397,7 @@ def test_only_formats_that_a_model_has_are_written(place: Path, tmp_path: Path) 
 
 
 def test_positions_of_categories_are_prepared_for_trees(tmp_path: Path) -> None:
-    tree = Preprocessing("none", (Numeric("x"), Categorical("u", ("a", "b")), Categorical("v", ("1", "2.5")))).tree()
+    tree = Preprocessing("raw", (Numeric("x"), Categorical("u", ("a", "b")), Categorical("v", ("1", "2.5")))).tree()
     tree["columns"][0]["fill"] = None
     for column in tree["columns"][1:]:
         column["coded"] = True

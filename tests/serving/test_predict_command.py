@@ -98,6 +98,10 @@ def test_the_command_refuses_in_a_line(
     assert line(run, "stays.csv", "--out", "no/scores.csv").startswith("--out: no/scores.csv is in a folder that does")
     assert line(run, "stays.csv", "--out", "/proc/s.csv").startswith("--out: /proc/s.csv cannot be written (")
     assert line(run, "stays.csv", "--out", "./stays.csv") == "--out: stays.csv is the table itself; name another file"
+    (tmp_path / "also.csv").write_bytes((tmp_path / "stays.csv").read_bytes())
+    assert line(run, "*s*.csv", "--out", "also.csv") == "--out: also.csv is a file of the table; name another file"
+    assert (tmp_path / "also.csv").read_bytes() == (tmp_path / "stays.csv").read_bytes()
+    (tmp_path / "also.csv").unlink()
     own = folder / "hospitals.csv"
     before = own.read_bytes()
     assert line(run, "stays.csv", "--out", str(own)).endswith(

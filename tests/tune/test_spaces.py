@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -172,3 +173,17 @@ def test_a_space_that_cannot_be_searched_is_one_line(space, message):
         parse(space)
     assert str(caught.value).startswith("sweep.space")
     assert "\n" not in str(caught.value)
+
+
+def test_listed_numbers_with_an_exponent_are_numbers_as_bounds_are() -> None:
+    written = """
+    training.learning_rate: {grid: [1e-3, 1E-2, 0.1]}
+    strategy.name: {choice: [fedavg, 3e]}
+    strategy.mu: {uniform: [1e-3, 1], when: {training.learning_rate: [1e-3, 1e-2]}}
+    """
+    space = parse(yaml.safe_load(written))
+    rate, name, mu = space.dimensions
+    assert rate.values == (0.001, 0.01, 0.1)
+    assert all(isinstance(value, float) for value in rate.values)
+    assert name.values == ("fedavg", "3e")
+    assert mu.when == {"training.learning_rate": (0.001, 0.01)}

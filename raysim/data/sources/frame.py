@@ -113,7 +113,9 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
                 f"{field}: column '{name}' of the data frame contains values that no file can store (of type {names}); "
                 "convert it, or drop it from the frame"
             ) from None
-        # For example numbers with a text among them: a CSV file would also contain them as texts.
+        array = None  # for example numbers with a text among them
+    if array is None or isinstance(array.type, pa.BaseExtensionType):  # such as periods, which Arrow stores as integers
+        # A CSV file would also contain texts.
         written = [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
         if odd := [row for row, text in enumerate(written) if text is not None and not is_unicode(text)]:
             raise DataError(

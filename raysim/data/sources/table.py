@@ -30,6 +30,9 @@ from raysim.data.tables.spelling import check_cut, check_totals, check_twins, tw
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
 
+_MINUS = r"\s*(?:[<>]=?|≤|≥)?\s*-[0-9.,].*"  # a number, also beyond a limit, whose minus sign may have been another
+_CONVERTED = rf"{_MINUS}|\s*(?:[<>]=?|≤|≥)?\s*(?:{NUMBER})\s*"
+
 
 class Table(BaseModel):
     """A CSV or Parquet file, or one file for each hospital, with one row for each prediction.
@@ -196,7 +199,7 @@ class Table(BaseModel):
 
     def _read(self, as_text: Sequence[str]) -> tuple[Records, list[str]]:
         """Read the table, whose columns ``as_text`` are never numbers. Also return the names of categorical columns in
-        which a number may have lost its decimal comma or thousands separators.
+        which a text may have lost a decimal comma, thousands separators or a typographic minus sign.
         """
         read = read_files(
             list(self.files()),
@@ -210,13 +213,12 @@ class Table(BaseModel):
             records = self._records(read)
         except DataError as error:
             raise DataError(read.placed(str(error))) from None
-        if read.decimal == "." and not read.thousands:
-            return records, []
+        changed = re.compile(_CONVERTED if read.converted else _MINUS, re.DOTALL)
         categories = records.features.select_dtypes("category")
         return records, [
             str(name)
             for name in categories
-            if name not in as_text and any(re.fullmatch(NUMBER, each) for each in categories[name].cat.categories)
+            if name not in as_text and any(map(changed.fullmatch, categories[name].cat.categories))
         ]
 
     def _as_read(self, text: str) -> str:

@@ -109,6 +109,8 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
             return pc.if_else(column, "True", "False")
         if pa.types.is_floating(column.type):
             return _of_floats(column, name, field)
+        if isinstance(column.type, pa.BaseExtensionType):  # a cast would give the integers of periods, for example
+            raise pa.ArrowTypeError(str(column.type))
         written = pc.cast(column, pa.string())
         return canonical(written) if pa.types.is_decimal(column.type) else written
     except pa.ArrowException:

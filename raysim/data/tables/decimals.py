@@ -46,6 +46,7 @@ def with_points(
     where: str,
     usual: Mark | None = None,
     numeric: Collection[str] = (),
+    in_doubt: Mark | None = None,
 ) -> tuple[pa.Table, Mark, str]:
     """Return the table with plain numbers, the decimal mark of ``table``, and a remark on its thousands separators
     (empty if there were none).
@@ -57,6 +58,7 @@ def with_points(
     - ``where``: the table's name in errors, which begin with ``field``.
     - ``usual``: the decimal mark to assume if both marks are possible.
     - ``numeric``: columns that are numbers, whatever other texts they contain.
+    - ``in_doubt``: the decimal mark if no number has a comma, and all points may stand between thousands (``1.234``).
 
     Raises ``DataError`` for commas that may have either meaning if ``usual`` is None, and for decimal commas and points
     in one column.
@@ -69,7 +71,7 @@ def with_points(
         and (column.name in numeric or not pa.types.is_dictionary(column.type))
     }
     odd = {name: _with_minus(column) for name, column in texts.items() if cast(column, pa.float64()) is None}
-    mark = named or _mark(table, texts, odd, recognise, as_text, field, where, usual, numeric)
+    mark = named or _mark(table, texts, odd, recognise, as_text, field, where, usual, numeric, in_doubt)
     grouped = []
     for name, column in (texts | odd if mark == "," else odd).items():
         sure = mark == "," or named == "." or _count(column, _GROUPED["."]) > _count(column, _ONE_COMMA)
@@ -101,6 +103,7 @@ def _mark(
     where: str,
     usual: Mark | None,
     numeric: Collection[str],
+    in_doubt: Mark | None,
 ) -> Mark:
     decimals = {}
     for name, column in odd.items():
@@ -109,7 +112,9 @@ def _mark(
         if commas and not grouped and (name in numeric or _is_number(column, commas)):
             decimals[name] = commas, between
     if not decimals:
-        return "."
+        points = sum(_count(column, _POINT) for column in texts.values())
+        grouped = points == sum(_count(column, _POINTS_ALONE) for column in texts.values())
+        return in_doubt if points and grouped and in_doubt else "."
     floats = [
         column.name
         for column in table.schema

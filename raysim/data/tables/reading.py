@@ -90,7 +90,9 @@ def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.Chunke
         plain = pc.match_substring_regex(trimmed, f"^(?:{NUMBER})$") if numbered else False
         numbers = pc.cast(pc.if_else(plain, trimmed, pa.scalar(None, trimmed.type)), pa.float64())
     else:
-        numbers = pc.cast(column, pa.float64(), safe=False)
+        # Cast to float64, a float32 or decimal -99.9 differs from the mark; its text is the same.
+        inexact = column.type == pa.float32() or pa.types.is_decimal(column.type)
+        numbers = pc.cast(pc.cast(column, pa.string()) if inexact else column, pa.float64(), safe=False)
     valued = pc.is_in(numbers, value_set=values)
     wrong = valued if alike is None else pc.or_(alike, valued)
     if not pc.any(wrong).as_py():
@@ -104,13 +106,19 @@ def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> 
     """Remove the ``units`` after numbers or values such as ``<0.3`` in a column of texts, and count the values with a
     unit.
 
-    ``comma`` says whether numbers have a decimal comma.
+    ``comma`` says whether numbers have a decimal comma. Points before three digits then separate thousands, as in
+    numbers without a unit; beside such numbers and decimal commas, numbers with another point keep their unit.
     """
-    number = rf"(?:(?:<=?|>=?|≤|≥)\s*)?(?:{NUMBER}|[+-]?[0-9]+,[0-9]+)"
+    grouped = r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]+)?"
+    number = rf"(?:(?:<=?|>=?|≤|≥)\s*)?(?:{NUMBER}|[+-]?[0-9]+,[0-9]+{f'|{grouped}' * comma})"
     alike = "|".join(map(re.escape, units))
     bare = pc.struct_field(pc.extract_regex(column, rf"^\s*(?P<number>{number})\s*(?:{alike})\s*$"), 0)
     if comma:
-        bare = pc.replace_substring(bare, ",", ".")
+        whole = pc.match_substring_regex(bare, rf"^(?:[<>≤≥]=?\s*)?{grouped}$")
+        plain = pc.if_else(whole, pc.replace_substring(bare, ".", ""), bare)
+        if pc.any(pc.or_(whole, pc.match_substring(bare, ","))).as_py():  # other points would be decimal marks, too
+            plain = pc.if_else(pc.match_substring(plain, "."), pa.scalar(None, plain.type), plain)
+        bare = pc.replace_substring(plain, ",", ".")
     return pc.if_else(pc.is_valid(bare), bare, column), len(column) - bare.null_count
 
 

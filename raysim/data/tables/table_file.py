@@ -120,8 +120,9 @@ def read_table(
         repeated = next(name for name in columns if columns.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{repeated}'; rename one")
     commas = form is not None and form.separator != ","
+    in_doubt = usual.decimal if form is None or form.separator == usual.separator else None
     table, decimal, thousands = with_points(
-        filled_table(table, names), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric
+        filled_table(table, names), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric, in_doubt
     )
     remarks = *_remarks(path, form, decimal, keys, usual, nameless), thousands, blank_row_remark(rows, several)
     return Read(table, form, decimal, tuple(filter(None, remarks)), bool(thousands), rows, several - table.num_rows)
@@ -183,7 +184,8 @@ def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
     only for texts.
     """
     for k, column in enumerate(table.schema):
-        as_written = written.field(column.name).type if written.get_all_field_indices(column.name) else column.type
+        at = written.get_all_field_indices(column.name)  # several if names repeat, which the caller refuses
+        as_written = written.field(at[0]).type if len(at) == 1 else column.type
         if pa.types.is_dictionary(as_written) and not pa.types.is_dictionary(column.type):
             table = table.set_column(k, column.name, plain_text(table, column.name, field).dictionary_encode())
     return table

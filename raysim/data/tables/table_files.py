@@ -36,6 +36,7 @@ class Files:
 
     - ``form``, ``decimal``: the form (such as separator and encoding) and the decimal mark of the first file.
     - ``thousands``: whether the first file's numbers had thousands separators.
+    - ``converted``: whether the numbers of any file had decimal commas or thousands separators.
     - ``remarks``: sentences on the unusual properties of the files.
     - ``files``: each file with its number of rows, blank rows included.
     - ``rows [N]``: the positions of rows that are not blank among the rows of all files; None: no row is blank.
@@ -48,6 +49,7 @@ class Files:
     files: tuple[tuple[Path, int], ...]
     thousands: bool = False
     rows: NDArray[np.int64] | None = None
+    converted: bool = False
 
     def with_hospitals(self, column: str, field: str = "data.path") -> pa.Table:
         """Return the table with an added ``column``: the hospital after which each row's file is named.
@@ -150,7 +152,8 @@ def read_files(
         ) from None
     several = tuple((file, each.table.num_rows + each.blank) for file, each in zip(files, read, strict=True))
     form = read[0].form, read[0].decimal
-    made = Files(whole, *form, tuple(remarks), several, read[0].thousands, _not_blank(read))
+    converted = any(each.decimal == "," or each.thousands for each in read)
+    made = Files(whole, *form, tuple(remarks), several, read[0].thousands, _not_blank(read), converted)
     return replace(made, table=made.with_hospitals(HOSPITAL)) if named_after else made
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from raysim.core.csv_files import text_of
 from raysim.data.tables.columns import is_text, whole_names
-from raysim.data.tables.reading import typed
+from raysim.data.tables.reading import EXACT, typed
 from raysim.data.tables.table_file import check_table, read_table
 from raysim.data.tables.text_form import Keys
 from raysim.experiment.judging.table import GROUP, IN_FILE
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FIELD = "predictions"
 """The name of the table in error messages."""
@@ -25,6 +24,9 @@ NAMES = ("hospital", "model", "strategy", "label", "role", "learner", "part")
 
 NUMBERS = ("probability", "margin")
 
+IDENTIFIERS = ("row", "patient", "seed")
+"""Columns that identify rows. Numbers that a float64 would round stay texts, so that no two become equal."""
+
 
 def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Read the table of predictions at ``path``, in any file format that raysim reads data from.
@@ -32,7 +34,7 @@ def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
     Also returns remarks on unusual properties of the file. Raises ``DataError`` if the table cannot be read.
     """
     check_table(path, FIELD)
-    as_text, usual = (*NAMES, "row", "patient", "seed"), Keys(separator=",", decimal=".")
+    as_text, usual = (*NAMES, *IDENTIFIERS), Keys(separator=",", decimal=".")
     found = read_table(path, as_text, FIELD, usual=usual, names=NAMES, numeric=NUMBERS)
     columns = {str(name): _column(str(name), found.table.column(name)) for name in found.table.column_names}
     frame = pd.DataFrame(columns)
@@ -47,11 +49,18 @@ def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
     if name == "hospital" and is_text(column.type):
         column = whole_names(column)
     elif name not in NAMES and is_text(column.type):
-        column = typed(column)[0]
+        made = typed(column)[0]
+        largest = (pc.max(pc.abs(made)).as_py() or 0.0) if pa.types.is_floating(made.type) else 0.0
+        rounded = name in IDENTIFIERS and largest >= EXACT
+        column = column if rounded else made
     values: pd.Series[Any] = column.to_pandas()
     if is_text(column.type):
         return values.map(text_of, na_action="ignore")
     counted = (
-        name not in NUMBERS and not name.startswith(GROUP) and values.dtype.kind == "f" and (values % 1 == 0).all()
+        name not in NUMBERS
+        and not name.startswith(GROUP)
+        and values.dtype.kind == "f"
+        and (values % 1 == 0).all()
+        and values.abs().max() < EXACT
     )
     return values.astype("int64") if counted else values

@@ -106,6 +106,7 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
         margins = margins_of(federation.scores[model], risks)
     else:
         name, risks = exported.name, True
+        _check_classes(exported, federation.classes)
         margins, notes = _margins(exported, config, federation)
         note, test = shared(exported.trained_on, config)
         notes = [note, *notes] if note else notes
@@ -120,6 +121,20 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
         risks=risks,
     )
     return _write(config, federation, unseen, notes, out, int(np.isnan(margins).sum()))
+
+
+def _check_classes(exported: Exported, classes: Sequence[str]) -> None:
+    """Raise ``ConfigError`` for a model without two classes, and ``DataError`` if it has the same two classes, but the
+    other one is its event. Without preprocessing, its classes are unknown.
+    """
+    theirs = None if exported.preprocessing is None else list(exported.preprocessing.classes)
+    if theirs is not None and len(theirs) != 2:
+        raise ConfigError(f"{exported.name}: is not a model of two classes; name a model of two classes")
+    if theirs == list(reversed(classes)):
+        raise DataError(
+            f"data.positive: the event is '{classes[1]}', but the model predicts '{classes[0]}'; set data.positive to "
+            f"'{classes[0]}'"
+        )
 
 
 def _margins(exported: Exported, config: Config, federation: Federation) -> tuple[NDArray[np.float64], list[str]]:

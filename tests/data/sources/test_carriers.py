@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from raysim.core.errors import DataError
 from raysim.data.fitted import Categorical, Preprocessing
@@ -177,6 +179,29 @@ def test_a_unit_that_no_value_has_changes_nothing(tmp_path: Path) -> None:
     assert records.features["x"].cat.categories.tolist() == ["high", "low"]
 
 
+def test_points_before_a_unit_separate_thousands_beside_decimal_commas(tmp_path: Path) -> None:
+    ck = ["1.234 U/l", "5,5 U/l", "<2.345,5 U/l", "1.234"]
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": ["1,5", "2,5"] * 4, "ck": ck * 2})
+    frame.to_csv(tmp_path / "rows.csv", index=False, sep=";")
+    keys: dict[str, Any] = {"units": {"ck": ["U/l"]}, "censored": {"<": "limit"}}
+    records = read(tmp_path / "rows.csv", keys)
+    assert isinstance(records, Records)
+    assert records.features["ck"].tolist() == [1234, 5.5, 2345.5, 1234] * 2
+    made = prepare(records.features, np.arange(8), np.ones(8, np.bool_), "standard", 2)
+    fitted = replace(made.preprocessing, reading=records.reading)
+    for rows in (tmp_path / "rows.csv", frame):
+        np.testing.assert_array_equal(fitted.transform(read_new_rows(rows, fitted).columns)[0], made.X)
+    np.testing.assert_array_equal(exported_from(fitted)["features"](frame), made.X)
+    frame["ck"] = ["7.25 U/l", *ck[1:]] * 2
+    frame.to_csv(tmp_path / "rows.csv", index=False, sep=";")
+    assert "other marks in 2 rows (first: row 1): '7.25 U/l' (2)" in str(read(tmp_path / "rows.csv", keys))
+    frame["ck"] = ["7.25 U/l", "8.5"] * 4
+    frame.to_csv(tmp_path / "rows.csv", index=False, sep=";")
+    alone = read(tmp_path / "rows.csv", keys)
+    assert isinstance(alone, Records)
+    assert alone.features["ck"].tolist() == [7.25, 8.5] * 4
+
+
 def test_texts_asked_for_as_categories_are_not_changed(tmp_path: Path) -> None:
     x = ["2,5", "3,5", "<0,3", "V45"]
     frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": range(8), "x": x * 2})
@@ -185,6 +210,17 @@ def test_texts_asked_for_as_categories_are_not_changed(tmp_path: Path) -> None:
     records = read(tmp_path / "rows.csv", keys)
     assert isinstance(records, Records)
     assert records.features["x"].cat.categories.tolist() == sorted(x)
+
+
+@pytest.mark.parametrize("x", [["<0,3", "negative"], ["<0,3", "<0,5"], ["<1'000", ">1'000"], ["−5 to 0", "0 to 5"]])
+def test_categories_keep_their_commas_separators_and_minus_signs(x: list[str], tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": ["1,5", "2,5"] * 4, "x": x * 4})
+    frame.to_csv(tmp_path / "rows.csv", index=False, sep=";")
+    frame.assign(n=1.5, x=None).to_csv(tmp_path / "other.csv", index=False)
+    for path in (tmp_path / "rows.csv", tmp_path / "*.csv"):
+        records = read(path, {})
+        assert isinstance(records, Records)
+        assert sorted(records.features["x"].cat.categories) == sorted(x)
 
 
 def test_codes_keep_their_points_beside_decimal_commas(tmp_path: Path) -> None:
@@ -291,3 +327,74 @@ def test_typed_dates_are_no_categories(tmp_path: Path) -> None:
         read_new_rows(frame, fitted)
     with pytest.raises(ValueError, match="column 'day' holds dates or times, but training had none"):
         exported_from(fitted)["features"](frame)
+
+
+@pytest.mark.parametrize("inexact", ["float32", "Float32", Decimal])
+def test_a_mark_and_categories_are_found_in_single_precision(inexact: Any, tmp_path: Path) -> None:
+    texts = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": ["no", "no", "yes", "yes"] * 2})
+    texts = texts.assign(crp=["1.5", "-999.9", "2.5", "3.5"] * 2, dose=["0.1", "0.2", "0.1", "0.3"] * 2)
+    texts.to_csv(tmp_path / "rows.csv", index=False)
+    single = texts.copy()
+    for name in ("crp", "dose"):
+        single[name] = texts[name].map(Decimal) if inexact is Decimal else texts[name].astype(float).astype(inexact)
+    single.to_parquet(tmp_path / "rows.parquet")
+    keys: dict[str, Any] = {"na_values": {"crp": [-999.9]}, "categorical": ["dose"]}
+    records = read(tmp_path / "rows.csv", keys)
+    same = read(tmp_path / "rows.parquet", keys)
+    assert isinstance(records, Records)
+    assert isinstance(same, Records)
+    pd.testing.assert_frame_equal(same.features, records.features)
+    order = np.arange(len(texts))
+    made = prepare(records.features, order, order >= 0, "standard", 2)
+    fitted = replace(made.preprocessing, reading=records.reading)
+    for rows in (tmp_path / "rows.parquet", single):
+        np.testing.assert_array_equal(fitted.transform(read_new_rows(rows, fitted).columns)[0], made.X)
+    np.testing.assert_array_equal(exported_from(fitted)["features"](single), made.X)
+
+
+def test_truth_values_that_pandas_made_floats_are_found_among_categories(tmp_path: Path) -> None:
+    fitted = Preprocessing("standard", (Categorical("x", ("False", "True"), flagged=True),))
+    frame = pd.DataFrame({"x": [1.0, None, 0.0]})
+    frame.assign(n=1).to_csv(tmp_path / "rows.csv", index=False)
+    expected = [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    for rows in (frame, tmp_path / "rows.csv"):
+        assert fitted.transform(read_new_rows(rows, fitted).columns)[0].tolist() == expected
+    assert exported_from(fitted)["features"](frame).tolist() == expected
+
+
+def test_two_columns_of_one_name_are_refused_in_a_parquet_file_too(tmp_path: Path) -> None:
+    columns: list[Any] = [["a", "b"] * 4, [0, 1] * 4, range(8), pa.array([7, 8] * 4).dictionary_encode()]
+    parquet.write_table(pa.table(columns, names=["hospital", "died", "x", "x"]), tmp_path / "rows.parquet")
+    assert "has two columns named 'x'; rename one" in str(read(tmp_path / "rows.parquet", {}))
+
+
+def test_a_category_with_blanks_before_it_is_found_in_a_single_row(tmp_path: Path) -> None:
+    x = ["  <18", "18-65", "  >65", " a", "a"]
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 5, "died": [0, 1] * 5, "n": range(10), "x": x * 2})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    records = read(tmp_path / "rows.csv", {})
+    assert isinstance(records, Records)
+    made = prepare(records.features, np.arange(10), np.ones(10, np.bool_), "standard", 2)
+    fitted = replace(made.preprocessing, reading=records.reading)
+    for row in (0, 1, 2, 4):  # without the other rows, " a" is "a"
+        frame[row : row + 1].to_csv(tmp_path / "row.csv", index=False)
+        for one in (tmp_path / "row.csv", frame[row : row + 1]):
+            np.testing.assert_array_equal(fitted.transform(read_new_rows(one, fitted).columns)[0], made.X[[row]])
+        np.testing.assert_array_equal(exported_from(fitted)["features"](frame[row : row + 1]), made.X[[row]])
+
+
+def test_periods_and_uuids_of_a_frame_are_the_texts_of_its_file(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": range(8)})
+    frame["month"] = pd.PeriodIndex(["2020-01", "2020-02"] * 4, freq="M")
+    frame["patient"] = [UUID(int=2**100 + k // 2) for k in range(8)]
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    keys = {"categorical": ["month"], "group": "patient"}
+    expected, got = read(tmp_path / "rows.csv", keys), read(stored(frame), keys)
+    assert isinstance(expected, Records)
+    assert isinstance(got, Records)
+    pd.testing.assert_frame_equal(got.features, expected.features)
+    assert expected.group is not None
+    assert got.group is not None
+    assert got.group.tolist() == expected.group.tolist() == frame["patient"].astype(str).tolist()
+    frame.drop(columns="patient").to_parquet(tmp_path / "rows.parquet")
+    assert "which is not text; convert it" in str(read(tmp_path / "rows.parquet", {"categorical": ["month"]}))

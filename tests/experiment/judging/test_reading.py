@@ -66,3 +66,12 @@ def test_what_is_no_table(name: str, content: bytes, said: str, tmp_path: Path) 
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=said):
         read(tmp_path / name)
+
+
+def test_identifiers_beyond_int64_stay_different(tmp_path: Path) -> None:
+    ids = [str(2**63 + 7 * k) for k in range(len(ROWS))]
+    for name in ("row", "patient"):
+        ROWS.assign(**{name: ids}).to_csv(tmp_path / "p.csv", index=False)
+        assert read(tmp_path / "p.csv")[0][name].astype(str).tolist() == ids
+    ROWS.assign(patient="").to_csv(tmp_path / "p.csv", index=False)
+    assert read(tmp_path / "p.csv")[0]["patient"].isna().all()

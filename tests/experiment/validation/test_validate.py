@@ -95,6 +95,28 @@ def test_from_python_on_a_data_frame(folder: Path, tmp_path: Path) -> None:
         raysim.validate("olde", folder / "stays.yaml", out=tmp_path / "none")
 
 
+def test_the_event_of_the_model_is_that_of_the_data(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        validate(str(folder / "json"), folder / "stays.yaml", ["data.positive='0'"], tmp_path / "out")
+    said = "data.positive: the event is '0', but the model predicts '1'; set data.positive to '1'"
+    assert str(caught.value) == said
+    assert not (tmp_path / "out").exists()
+    renamed = table(6).assign(died=lambda rows: rows["died"].map({0: "no", 1: "yes"}), ward="ward")
+    keys = {"data": {"silo": "hospital", "label": "died", "drop": ["old", "points"], "positive": "no"}}
+    raysim.validate(folder / "json", keys, data=renamed, out=tmp_path / "renamed")  # other names may mean anything
+
+
+def test_a_model_of_a_number_is_refused_in_either_form(folder: Path, tmp_path: Path) -> None:
+    tree = yaml.safe_load((folder / "stays.yaml").read_text())
+    tree["data"] |= {"task": "regression", "path": str(folder / "stays.csv")}
+    tree |= {"model": {"name": "linear_regression"}}
+    raysim.run(tree, out=tmp_path / "run", in_process=True)
+    for form in ("onnx", "json"):
+        export(Predictor.open(tmp_path / "run"), tmp_path / form, form, None, None)
+        with pytest.raises(ConfigError, match="is not a model of two classes"):
+            validate(str(tmp_path / form), folder / "stays.yaml", out=tmp_path / "out")
+
+
 def test_of_a_bare_file_nothing_says_what_trained_it(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     for name in ("model.onnx", "preprocessing.json"):
