@@ -97,8 +97,8 @@ class Categorical:
         """Return the position of each of the texts ``written [c]`` among the categories, ``[c]``. A text that is not a
         category has the position ``len(categories)``.
 
-        A text need not equal its category: ``1.0`` may stand for ``1``, see :attr:`compared_as`. Blanks at the beginning
-        of a category may be absent, because they are removed from a column in which all texts begin with blanks.
+        A text need not equal its category: ``1.0`` may stand for ``1``, see :attr:`compared_as`. Blanks at the
+        beginning of a category may be absent, because they are removed from a column in which all texts have some.
         """
         value = _COMPARED[self.compared_as]
         bare = [category.lstrip() for category in self.categories]
