@@ -72,7 +72,7 @@ class Split(Section):
             if not 0 <= value <= 1:
                 raise ValueError(f"{part} is {value:g}, not a fraction in [0, 1]")
             if value == 0 and part != "validation":
-                raise ValueError(f"{part} is 0; hospitals need rows to {part} on, give it a fraction above 0")
+                raise ValueError(f"{part} is 0, but hospitals need rows to {part} on; give {part} a fraction above 0")
         total = self.train + self.validation + self.test
         if abs(total - 1) > ROUNDED + 1e-9:
             given = " + ".join(f"{part} {getattr(self, part):g}" for part in PARTS)

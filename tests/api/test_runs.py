@@ -341,7 +341,7 @@ def test_strategies_by_label_may_be_of_one_class(tmp_path: Path):
     assert not same(result.run("half"), result.run("fedavg"))
     with pytest.raises(raysim.RaysimError, match=r"strategies\.1\.label: 'Halved' names two strategies"):
         raysim.compare(SMALL, strategies=[Halved(), Halved(1.0)], out=tmp_path / "b", in_process=True)
-    with pytest.raises(raysim.RaysimError, match="strategies: 'fedavg' is not a list; put it in one"):
+    with pytest.raises(raysim.RaysimError, match="strategies: 'fedavg' is not a list; give a list of strategies"):
         raysim.compare(SMALL, strategies="fedavg", out=tmp_path / "c", in_process=True)
 
 

@@ -59,7 +59,7 @@ class AdaptiveClip(Section):
     def _bounded(self) -> AdaptiveClip:
         if self.bits == math.inf and self.rate:
             raise ConfigError(
-                f"privacy.adaptive.bits: {self.bits} adds too much noise for the clip to adapt; set it lower"
+                f"privacy.adaptive.bits: {self.bits} adds too much noise for the clip to adapt; give a lower number"
             )
         return self
 
@@ -209,7 +209,7 @@ class PrivacySection(Section):
         if self.sizes == "public" and any(plain(kind) == SIZE for kind in self.statistics):
             raise ConfigError(
                 "privacy.statistics.sizes: needs privacy.sizes: noisy, but sizes are public; set "
-                "privacy.sizes: noisy, or remove it"
+                "privacy.sizes: noisy, or remove privacy.statistics.sizes"
             )
         for kind, statistic in self.noisy.items():
             named = f"privacy.statistics.{kind}"
@@ -239,7 +239,7 @@ class PrivacySection(Section):
             if self.epsilon is not None and statistic.pure and self.of_statistics >= self.epsilon:
                 raise ConfigError(
                     f"{named}.epsilon: {statistic.pure:g} leaves nothing of privacy.epsilon: "
-                    f"{self.epsilon:g} for training; lower it"
+                    f"{self.epsilon:g} for training; lower {named}.epsilon"
                 )
 
     @property

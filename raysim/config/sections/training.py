@@ -112,7 +112,7 @@ class TuneSection(BaseModel):
         if isinstance(self.seeds, int):
             if self.seeds > len(seeds):
                 raise ConfigError(
-                    f"tune.seeds: {self.seeds} are more than the comparison has ({named}); give at most {len(seeds)}"
+                    f"tune.seeds: {self.seeds}, but the comparison has only seeds {named}; give at most {len(seeds)}"
                 )
             return tuple(seeds[: self.seeds])
         for seed in self.seeds:

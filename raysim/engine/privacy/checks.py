@@ -151,8 +151,8 @@ def _check_figures(job: Job, federation: Federation) -> None:
         )
     if declared is None and not federation.classes:
         raise ConfigError(
-            f"{named}.range: not set, but data.label is a number, and the noise on its errors is scaled by "
-            "its range; declare the least and the greatest label, such as [0, 30]"
+            f"{named}.range: not set, but data.label is a number, and the noise on errors is scaled by the "
+            "label's range; declare the least and the greatest label, such as [0, 30]"
         )
     if evaluation.groups:
         raise ConfigError(

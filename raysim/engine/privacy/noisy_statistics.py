@@ -74,7 +74,7 @@ def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | 
     if classes:
         return FigureNoise(noise, TwoClasses() if classes == 2 else Classes(classes))
     if statistic is None or statistic.range is None:
-        raise ValueError("no range of the label is declared, which noise on its errors needs")
+        raise ValueError("noise on errors needs a range of the label; declare privacy.statistics.metrics.range")
     return FigureNoise(noise, Errors(*statistic.range))
 
 

@@ -442,7 +442,7 @@ def test_limits_of_ages_are_settled_too(tmp_path: Path) -> None:
     [
         (
             {"censored": {">": "half"}},
-            "half of a limit is below it, but these values are above the limit; use limit or missing",
+            "half gives a value below the limit, but values marked > are above the limit; use limit or missing",
         ),
         ({"censored": {"<": "double"}}, "Input should be 'half', 'limit' or 'missing'"),
         ({"na_values": [None]}, "null is not a text; quote the text of the table"),
