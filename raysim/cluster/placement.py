@@ -273,7 +273,7 @@ def _too_much(
     few_gpus = sum(machine.slots(0, gpus) for machine in machines) < count
     name = "gpus_per_actor" if gpus and few_gpus else "cpus_per_actor"
     return ResourceError(
-        f"resources.{name}: only {fits} of {counted(count, 'actor')} fit with {amount(cpus / UNIT, gpus / UNIT)} each, "
+        f"resources.{name}: {fits} of {counted(count, 'actor')} fit with {amount(cpus / UNIT, gpus / UNIT)} each, "
         f"because an actor runs on one node and its GPU fraction on one device (nodes: {inventory(nodes)}); request "
         "less, or put more hospitals in one actor"
     )

@@ -118,7 +118,7 @@ def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], 
     else:
         raise ValueError(f"its state is of the strategy '{registered}', which is not the configured one")
     if len(classes) != 1:
-        raise ValueError(f"its state is a {name}, which the configured strategy does not have")
+        raise ValueError(f"its state has the class {name}, which the configured strategy does not have")
     state: State = unpack(packed["value"], arrays, classes[0])
     return state
 

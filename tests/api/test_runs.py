@@ -395,7 +395,7 @@ def test_a_folder_without_results_is_refused(tmp_path: Path, compared: Compariso
         raysim.load(tmp_path)
     manifest = json.loads((compared.folder / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"kind": "study", "files": {}}))
-    with pytest.raises(raysim.RaysimError, match="holds a study, which cannot be loaded"):
+    with pytest.raises(raysim.RaysimError, match="results of the kind 'study' cannot be loaded"):
         raysim.load(tmp_path)
 
 

@@ -166,7 +166,7 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
         (
             ResourcesSection(cpus_per_actor=3),
             "3x2cpu",
-            r"resources.cpus_per_actor: 0 of 1 actor fit with 3 CPUs each, .* \(nodes: 3 x 2 CPUs\); lower it",
+            r"resources.cpus_per_actor: 0 of 1 actor fit with 3 CPUs each, .* \(nodes: 3 x 2 CPUs\); request less",
         ),
         (
             ResourcesSection(hospitals_per_actor=4, cpus_per_actor=3),

@@ -215,8 +215,8 @@ class PrivacySection(Section):
             named = f"privacy.statistics.{kind}"
             if self.unit == "hospital":
                 raise ConfigError(
-                    f"{named}: noise that protects a whole hospital would have to hide the whole statistic, so this "
-                    "cannot be combined with privacy.unit: hospital; declare the kind public, or choose unit patient"
+                    f"{named}: cannot be combined with privacy.unit: hospital, because noise for a whole hospital "
+                    "would hide the whole statistic; declare the kind public, or set privacy.unit: patient"
                 )
             if plain(kind) in map(plain, WITHOUT_NOISE):
                 raise ConfigError(

@@ -147,7 +147,8 @@ class TuneSection(BaseModel):
                 validated(TrainingSection, {key.removeprefix("training."): value}, "tune.training")
         if self.models and self.per == "comparison":
             raise ConfigError(
-                "tune.per: comparison uses one setting for all models, but tune.models has several; use strategy"
+                "tune.per: comparison uses one setting for all models, but tune.models has several; "
+                "write tune.per: strategy"
             )
         settings = math.prod(map(len, self.model_extra.values()))
         for learner, grid in self.models.items():

@@ -66,7 +66,7 @@ def read_hours(
                 f"{which}: time is a number, taken as {assumed} after admission (data.time_unit sets another unit)"
             )
     elif unit is not None:
-        raise DataError(f"data.time_unit: {unit}, but column time holds durations, which have a unit; leave it out")
+        raise DataError(f"data.time_unit: {unit}, but column time holds durations, which have a unit; remove the key")
     for name, each in times.items():
         notes += each.notes(length[name], assumed=unit is None and name in plain)
     return Hours(length, tuple(notes))

@@ -146,7 +146,7 @@ def read_files(
     except pa.ArrowException as error:
         raise DataError(
             f"{field}: a column has different types in different files ({' '.join(str(error).split())[:160]}); "
-            "write it in one type"
+            "write this column with one type"
         ) from None
     several = tuple((file, each.table.num_rows + each.blank) for file, each in zip(files, read, strict=True))
     form = read[0].form, read[0].decimal

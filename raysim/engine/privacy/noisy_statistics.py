@@ -83,8 +83,8 @@ def left_out(section: PrivacySection | None) -> list[str]:
     if section is None or MEASURED not in section.noisy:
         return []
     return [
-        f"privacy.statistics.{MEASURED}: figures of the headline model alone, from noisy sums; no training losses, "
-        "no figures by group, of calibration or at thresholds, and no intervals of single hospitals"
+        f"privacy.statistics.{MEASURED}: only figures of the headline model are computed, from noisy sums; left out "
+        "are training losses, figures by group, of calibration or at thresholds, and intervals of single hospitals"
     ]
 
 

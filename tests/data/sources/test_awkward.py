@@ -198,8 +198,8 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "a mark in the label",
         {"died": ["0", "1"] * 29 + ["1", "?"]},
         {},
-        "data.label: column 'died' holds numbers in 59 rows and other marks in 1 (first: row 60): '?' (1); correct "
-        "them, or remove these rows",
+        "data.label: column 'died' holds numbers in 59 rows and other marks in 1 row (first: row 60): '?' (1); "
+        "correct these marks, or remove these rows",
     ),
     (
         "a mark of all columns that is a class",

@@ -222,7 +222,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "points and commas in two columns": (
         "t.csv",
         HEAD.replace(",", ";") + "north;A;71.5;1,5;0\nsouth;B;64;2,3;1\n",
-        "has 2 numbers with a comma, and column 'age' numbers with a point; set whether",
+        "has 2 numbers with a comma, and column 'age' has numbers with a point; set whether",
     ),
     "no names": ("t.csv", PLAIN, "begins with a row of values; add a first line with the names of the columns"),
     "row names of R": ("t.csv", HEAD[9:] + PLAIN, "has 5 fields in line 2, but 4 in the first line; correct line 2"),
