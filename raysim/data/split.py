@@ -127,9 +127,9 @@ class Split(Section):
         if self.used < 1:
             alone += f"; {100 * self.used:g} % of training rows used"
         if self.unseen:
-            alone += f"; all rows of {counted(len(self.unseen), 'hospital')} test"
+            alone += f"; all rows of {counted(len(self.unseen), 'hospital')} are for testing"
         if self.trained_on == "all":
-            alone += ", and the test rows of all others train"
+            alone += ", and the test rows of all others for training"
         if self.column is not None:
             return f"split: by column '{self.column}'{alone}"
         if (fold := self.fold(run)) is not None:
