@@ -59,7 +59,7 @@ class Figures(Mapping[str, Drawing]):
             found = (
                 nearest(name, list(self._paths))
                 if self._paths
-                else "only runs of a comparison's first seed have a page"
+                else "of a comparison, only runs of the first seed have figures"
             )
             raise ConfigError(f"figures: there is no '{name}'; {found}")
         return Drawing(name, self._paths[name].read_text(encoding="utf-8"))

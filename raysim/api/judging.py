@@ -49,7 +49,10 @@ def judge(
     from raysim.experiment.judging.table import Reading
 
     if not isinstance(predictions, pd.DataFrame | str | os.PathLike):
-        raise ConfigError(f"predictions: a {type(predictions).__name__} is neither a data frame nor the path of a file")
+        raise ConfigError(
+            f"predictions: a {type(predictions).__name__} is neither a data frame nor the path of a file; give one of "
+            "the two"
+        )
     table, remarks = (predictions, ()) if isinstance(predictions, pd.DataFrame) else read(expanded(predictions))
     how, folder = Reading(logits, percent, event, common), path_of(out)
     return judged(table, reference, tried=tried, reading=how, predicts=predicts, name=name, out=folder, remarks=remarks)

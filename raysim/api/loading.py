@@ -33,7 +33,7 @@ def load(folder: str | os.PathLike[str]) -> Loaded:
     check_plain(path)
     kind = Manifest.read(path).kind
     if kind not in KINDS:
-        raise ConfigError(f"{path}: holds a {kind}, which cannot be loaded; read its files")
+        raise ConfigError(f"{path}: results of the kind '{kind}' cannot be loaded; read the files in this folder")
     if kind == "sweep" and not (path / "summary.json").is_file():
         raise ConfigError(f"{path}: is not finished; continue with 'raysim resume {path}'")
     if (path / resume.FILE).exists() and not resume.read_ticket(path).finished:

@@ -113,7 +113,7 @@ def importable(section: Any) -> Any:
 
 def _labelled(strategies: Strategies) -> list[Any]:
     if isinstance(strategies, str) or not isinstance(strategies, Mapping | Sequence):
-        raise ConfigError(f"strategies: {as_yaml(strategies)} is not a list; put it in one")
+        raise ConfigError(f"strategies: {as_yaml(strategies)} is not a list; give a list of strategies")
     if not isinstance(strategies, Mapping):
         return list(strategies)
     sections = {label: validated(StrategySection, each, "strategies") for label, each in strategies.items()}

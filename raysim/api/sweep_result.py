@@ -111,7 +111,9 @@ class SweepResult(Results):
     def _recommended(self) -> Mapping[str, Any]:
         recommended: Mapping[str, Any] | None = self.summary["recommended"]
         if recommended is None:
-            raise ConfigError(f"{self.folder}: no trial has all objectives defined, so none is recommended")
+            raise ConfigError(
+                f"{self.folder}: no trial is recommended, as none has all objectives defined; name other objectives"
+            )
         return recommended
 
     @property

@@ -60,7 +60,10 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
     Raises ``ValueError`` for impossible numbers in ``guesses``.
     """
     if not 0 <= guesses.right <= guesses.made <= guesses.canaries:
-        raise ValueError(f"{guesses.right} of {guesses.made} guesses right of {guesses.canaries} canaries")
+        raise ValueError(
+            f"guesses: {guesses.right} right of {guesses.made} made is impossible with {guesses.canaries} canaries; "
+            "give 0 <= right <= made <= canaries"
+        )
     if chance(0.0, guesses, delta) > error:
         return 0.0
     if chance(LARGEST, guesses, delta) <= error:

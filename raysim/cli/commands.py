@@ -100,7 +100,7 @@ def describe_data(
 
     if table is not None and (table.is_dir() or not table.absolute().parent.is_dir()):
         raise ConfigError(
-            f"--table: {table} is a folder, or its folder does not exist; name a file, such as hospitals.csv"
+            f"--table: {table} is a folder, or is in a folder that does not exist; name a file in a folder that exists"
         )
     if table is not None:
         spare(table, "--table")
@@ -130,7 +130,7 @@ def _smoothing(text: str | None) -> Smoothing:
         check_smoothing(epsilon)
     except ValueError:
         raise ConfigError(
-            f"--epsilon: {text} is neither a number in (0, 1] nor counts (which adds half a row to every bin)"
+            f"--epsilon: {text} is neither a number in (0, 1] nor the word counts (which adds half a row to every bin)"
         ) from None
     return epsilon
 

@@ -308,7 +308,10 @@ def _add_commands() -> None:
     for entry in registered("commands"):
         if entry.name in taken:
             package = entry.dist.name if entry.dist else "another package"
-            print(f"raysim: the command '{entry.name}' of {package} is left out: the name is taken", file=sys.stderr)
+            print(
+                f"raysim: the command '{entry.name}' of {package} is left out, because another command has this name",
+                file=sys.stderr,
+            )
             continue
         taken.add(entry.name)
         app.command(entry.name)(entry.load())

@@ -39,7 +39,7 @@ def new(table: Table, out: Out = None, verbose: Verbose = False) -> None:
         if out.exists():
             raise ConfigError(f"--out: {out} exists; name a new file")
         if not out.absolute().parent.is_dir():
-            raise ConfigError(f"--out: {out} is in a folder that does not exist; make it, or name another")
+            raise ConfigError(f"--out: {out} is in a folder that does not exist; create it, or name another file")
         spare(out, "--out")
     looked = look(table)
     folder = (out or Path("printed.yaml")).absolute().parent

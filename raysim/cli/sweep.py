@@ -108,14 +108,16 @@ def ui(
 
     if uri == NOWHERE or uri.startswith(("http://", "https://")):
         raise ConfigError(
-            f"--uri: {uri} is not a store to open; an http store is already a server; open it in a browser"
+            f"--uri: {uri} cannot be opened as a local store; open the address of an http store in a browser"
         )
     check_reachable(uri)
     if uri.startswith("sqlite:") and not sqlite_path(uri).exists():
-        raise ConfigError(f"--uri: {sqlite_path(uri).absolute()} does not exist; run something first or name another")
+        raise ConfigError(
+            f"--uri: {sqlite_path(uri).absolute()} does not exist; run something first, or name another store"
+        )
     sweep = None
     if folder is not None and (sweep := recorded(folder)[0]) is None:
-        raise ConfigError(f"{folder}: MLflow has no sweep of this folder; name the folder of a sweep, or leave it out")
+        raise ConfigError(f"{folder}: MLflow has no sweep of this folder; name the folder of a sweep, or no folder")
     with contextlib.ExitStack() as standing:
         with waiting(options.console_of(), "starting MLflow"):
             charts = None if sweep is None else charts_of(uri, sweep)

@@ -21,7 +21,7 @@ def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) 
     except ray.exceptions.GetTimeoutError:
         raise ResourceError(
             f"resources: {len(asked)} {kind}s had not started after {seconds:g} s, and Ray has "
-            f"{ray.available_resources()} free; stop other work on it, or {remedy}"
+            f"{ray.available_resources()} free; stop other work on this Ray, or {remedy}"
         ) from None
     except ray.exceptions.RayActorError as error:
         raise ResourceError(

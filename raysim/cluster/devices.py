@@ -73,7 +73,9 @@ def check_device(wanted: str, resolved: str, cuda: str) -> str | None:
     :func:`resolve_device`. Raises ``ResourceError`` if the device ``cuda`` is configured and there is no GPU.
     """
     if wanted == "cuda" and resolved != "cuda":
-        raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({cuda}); install a CUDA build")
+        raise ResourceError(
+            f"resources.device: cuda, but torch sees no CUDA device ({cuda}); install a CUDA build of torch"
+        )
     if wanted == "auto" and resolved == "cpu":
         return f"a hospital actor holds a GPU share, but torch sees no CUDA device ({cuda}): it computes on the CPU"
     return None

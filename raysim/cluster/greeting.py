@@ -49,13 +49,12 @@ def answering(address: str) -> str:
     """
     if "://" in address:
         raise ResourceError(
-            f"RAY_ADDRESS: '{address}' is a Ray Client's address, and the cluster cannot read this machine's data; "
-            "run on the cluster with "
-            "'ray job submit', or give the head's host:port"
+            f"RAY_ADDRESS: '{address}' is an address for Ray Client, through which the cluster cannot read this "
+            "machine's data; run on the cluster with 'ray job submit', or give the head's host:port"
         )
     host, _, port = address.rpartition(":")
     if address != AUTO and not (host and port.isdigit()):
-        raise ResourceError(f"RAY_ADDRESS: '{address}' is not host:port; for example 10.0.0.1:6379")
+        raise ResourceError(f"RAY_ADDRESS: '{address}' is not host:port; write for example 10.0.0.1:6379")
     try:
         if address != AUTO:
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
@@ -82,7 +81,7 @@ def _greeted(address: str) -> str:
                 "with 'ray stop'"
             ) from None
         if _refused(str(late.stderr)):
-            raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token; {TOKEN_REMEDY}") from None
+            raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this machine's token; {TOKEN_REMEDY}") from None
         raise ResourceError(
             f"RAY_ADDRESS: '{address}' answers, but not as Ray does; give the head's port, usually 6379, not the "
             "dashboard's"
@@ -100,7 +99,7 @@ def _greeted(address: str) -> str:
             f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token), and this machine has none; {TOKEN_REMEDY}"
         )
     if _refused(asked.stderr):
-        raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token; {TOKEN_REMEDY}")
+        raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this machine's token; {TOKEN_REMEDY}")
     _, _, reason = last.partition(": ")
     raise ResourceError(f"RAY_ADDRESS: '{address}' cannot be used ({short(reason)}); {remedy(reason)}")
 
@@ -128,4 +127,4 @@ def remedy(reason: str) -> str:
         return TOKEN_REMEDY
     if SLOW in reason:
         return "try again when the machine is less busy, or run with --in-process, which starts no Ray"
-    return "check 'ray status' there, or unset RAY_ADDRESS"
+    return "check the output of 'ray status' and the value of RAY_ADDRESS"

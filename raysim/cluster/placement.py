@@ -249,13 +249,12 @@ def _check_device(resources: ResourcesSection, hospitals: int) -> None:
         if not (resources.gpus_per_actor if request.gpus is None else request.gpus):
             raise ResourceError(
                 f"resources.per_hospital.{name}.gpus: 0 with resources.device: cuda leaves its actor no GPU; "
-                "give it a share, such as 0.25, or set device: auto"
+                "set a share, such as 0.25, or set resources.device: auto"
             )
     if not resources.gpus_per_actor and hospitals > len(resources.per_hospital):
         raise ResourceError(
-            "resources.gpus_per_actor: 0 with resources.device: cuda leaves actors no GPU; set it, for example to "
-            "0.25, "
-            "or set device: auto"
+            "resources.gpus_per_actor: 0 with resources.device: cuda leaves actors no GPU; set a share, such as 0.25, "
+            "or set resources.device: auto"
         )
 
 
@@ -269,7 +268,7 @@ def _too_much(
         if count * share > total[name] + 1e-9:
             return ResourceError(
                 f"resources.{name}: {counted(count, 'actor')} x {share:g} need {count * share:g} {what}, but there are "
-                f"{total[name]:g}; lower it, or put more hospitals in one actor"
+                f"{total[name]:g}; request less, or put more hospitals in one actor"
             )
     # Alone, which of the two can the machines not hold? Together they may be too much for each machine as well.
     machines = [_FreeMachine(node) for node in nodes]
@@ -277,8 +276,8 @@ def _too_much(
     name = "gpus_per_actor" if gpus and few_gpus else "cpus_per_actor"
     return ResourceError(
         f"resources.{name}: {fits} of {counted(count, 'actor')} fit with {amount(cpus / UNIT, gpus / UNIT)} each, "
-        f"because an actor runs on one node and its GPU fraction on one device (nodes: {inventory(nodes)}); lower it "
-        "or put more hospitals in one actor"
+        f"because an actor runs on one node and its GPU fraction on one device (nodes: {inventory(nodes)}); request "
+        "less, or put more hospitals in one actor"
     )
 
 

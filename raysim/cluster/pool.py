@@ -223,8 +223,8 @@ class RayPool:
             ray.kill(self.actors[i], no_restart=False)
         if late and (late := self._late(refs, self._timeout + self.restart_seconds, fetched)):
             raise ResourceError(
-                f"resources.timeout: {self._who(late[0], work)} did not answer within {self._timeout:g} s {when}, "
-                "twice; raise it, or find out why that process is stuck"
+                f"resources.timeout: {self._who(late[0], work)} did not answer within {self._timeout:g} s {when}, even "
+                "after a restart; raise resources.timeout, or find out why this process is stuck"
             )
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:

@@ -80,8 +80,8 @@ def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
     print(f"raysim: waiting for {what}: other work uses this Ray; {held()} are free", file=sys.stderr)
     if not there(seconds):
         raise ResourceError(
-            f"resources: {what} not free within {seconds:g} s (free on all nodes: {held()}); stop other work on the "
-            "cluster, or request less"
+            f"resources: {what} did not become free within {seconds:g} s (free on all nodes: {held()}); stop other "
+            "work on the cluster, or request less"
         )
 
 

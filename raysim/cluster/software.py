@@ -51,6 +51,6 @@ def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
         for name, version in expected.items():
             if theirs.get(name) != version:
                 raise ResourceError(
-                    f"resources: {name} is {theirs.get(name)} on node {node} and {version} here; install the same on "
-                    "every node (constraints.txt; 'ray up' does it)"
+                    f"resources: {name} is {theirs.get(name)} on node {node} and {version} here; install the same "
+                    "versions on every node (constraints.txt), for example with 'ray up'"
                 )

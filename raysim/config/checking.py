@@ -89,7 +89,7 @@ _WORDS = {
     "list_type": "is not a list",
     "string_too_long": "has more than {max_length} characters",
     "string_too_short": "has fewer than {min_length} characters",
-    "too_short": "is too short; at least {min_length} is needed",
+    "too_short": "has too few values; give at least {min_length}",
     "dict_type": "is not a group of keys",
     "model_type": "is not a group of keys",
     "dataclass_type": "is not a group of keys",

@@ -39,7 +39,7 @@ def split(value: Any, where: str) -> Steps:
             name = keys.pop("name", None)
         if recalibration is not None:
             raise ConfigError(
-                f"{at}: comes after {RECALIBRATE}, which must be the last step; move it before that step, or remove it"
+                f"{at}: comes after {RECALIBRATE}, which must be the last step; move {RECALIBRATE} to the end"
             )
         if name == RECALIBRATE:
             recalibration = keys

@@ -76,5 +76,5 @@ def _with(config: Config, model: ModelSection) -> Config:
     try:
         name = short_enough(_crossed(label(config.strategy), model))
     except ValueError as error:
-        raise ConfigError(f"models.label: {error}; shorten it, or the label of the strategy") from None
+        raise ConfigError(f"models.label: {error}; shorten the label of the model or of the strategy") from None
     return config.replaced(model=model, strategy=config.strategy.model_copy(update={"label": name}))

@@ -51,7 +51,7 @@ class _Loader(bounded.Loader):
                 continue
             key, line = self.construct_object(key_node), key_node.start_mark.line + 1
             if key in lines:
-                where = "twice in it" if line == lines[key] else f"in line {lines[key]} already"
+                where = "twice" if line == lines[key] else f"in line {lines[key]} already"
                 raise InvalidConfiguration(f"line {line}: key '{key}' occurs {where}; keep one of the two")
             lines[key] = line
             if key == AS_WRITTEN:

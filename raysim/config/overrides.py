@@ -54,7 +54,8 @@ def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) ->
             if below is not None and not isinstance(below, Mapping):
                 path = ".".join(parents[:depth])
                 raise ConfigError(
-                    f"{where}{key}: is below '{path}', whose value is {as_yaml(below)}; keep one of the two"
+                    f"{where}{key}: is a key inside '{path}', which already has the value {as_yaml(below)}; keep one "
+                    "of the two"
                 )
             at[parent] = dict(below or {})
             at = at[parent]

@@ -97,8 +97,8 @@ def check_written_out(section: StrategySection, where: str) -> None:
     """Raise ``ConfigError`` if a strategy's section has the key ``from``, which names another configuration."""
     if section.from_path is not None:
         raise ConfigError(
-            f"{where}.from: '{display_path(section.from_path)}' is accepted only by run, compare and plan, and "
-            "not in a file that another 'from' names; write the strategy's own keys instead"
+            f"{where}.from: only run, compare and plan accept this key ('{display_path(section.from_path)}'), and not "
+            "in a file that another 'from' names; write the strategy's own keys instead"
         )
 
 
@@ -326,7 +326,9 @@ def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, other_keys
         if key not in fields:
             if (instead := getattr(cls, "instead", {}).get(key)) is not None:
                 raise ConfigError(f"{where}.{key}: {as_yaml(value)} {instead}")
-            remedy = nearest(key, [*fields, *other_keys]) if fields or other_keys else "it takes none"
+            remedy = (
+                nearest(key, [*fields, *other_keys]) if fields or other_keys else "remove it; this part has no keys"
+            )
             raise ConfigError(f"{where}.{key}: unknown key; {remedy}")
         if dataclasses.is_dataclass(types[key]) and isinstance(value, Mapping):
             _refuse_unknown(types[key], value, f"{where}.{key}")

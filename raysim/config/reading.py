@@ -94,8 +94,8 @@ def read_tree(
         tree = source
     elif not isinstance(source, str | PathLike | None):
         raise ConfigError(
-            f"config: {of_type(source)} is neither a path nor keys and values; give a YAML file or a mapping, and "
-            "a data frame by name (data=frame)"
+            f"config: {of_type(source)} is neither a path nor keys and values; give a YAML file or a mapping (pass a "
+            "data frame as data=frame)"
         )
     elif source is not None:
         path = expanded(source)
@@ -129,9 +129,13 @@ def _loaded(path: Path) -> dict[str, Any]:
     except loading.InvalidConfiguration as error:
         raise ConfigError(f"{path}: {error}") from None
     except ValueError as error:
-        raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())}); correct that line") from None
+        raise ConfigError(
+            f"{path}: cannot be read as YAML ({' '.join(str(error).split())}); correct the file"
+        ) from None
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: holds {type(tree).__name__}, not keys and values; see 'raysim run --help'")
+        raise ConfigError(
+            f"{path}: contains {of_type(tree)}, not keys and values; write sections such as data and strategy"
+        )
     return tree
 
 
@@ -171,7 +175,7 @@ def _with_strategy(config: Config, section: StrategySection, where: str) -> Conf
         if getattr(other, key) not in (None, getattr(config, key)):
             raise ConfigError(
                 f"{where}.from: {display_path(section.from_path)} has its own section {key}, but all strategies of a "
-                "comparison share one; write the same section in both, or remove it there"
+                "comparison share one; write the same section in both files, or remove it from that file"
             )
     strategy = other.strategy.model_copy(update={"label": section.label or other.strategy.label})
     return config.replaced(strategy=strategy, training=other.training, selection=other.selection, model=other.model)

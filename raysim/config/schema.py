@@ -137,7 +137,8 @@ class Config(Section):
         if noisy and data.preprocessing != "standard":
             raise ConfigError(
                 f"privacy.statistics.preprocessing: adds noise to means and deviations, but data.preprocessing: "
-                f"{data.preprocessing} sends none; use standard, or remove it"
+                f"{data.preprocessing} sends none; set data.preprocessing: standard, or remove "
+                "privacy.statistics.preprocessing"
             )
         if data.ranges is None and (noisy or data.preprocessing == "declared"):
             why = "privacy.statistics.preprocessing" if noisy else "data.preprocessing: declared"

@@ -78,13 +78,13 @@ def json_value(text: str | bytes) -> Any:
     try:
         value = json.loads(text)
     except RecursionError:
-        raise ValueError("it nests too deep") from None
+        raise ValueError(f"it is nested deeper than {JSON_DEPTH} levels") from None
     level = [value]
     for _ in range(JSON_DEPTH):
         level = [below for each in level for below in _below(each)]
         if not level:
             return value
-    raise ValueError("it nests too deep")
+    raise ValueError(f"it is nested deeper than {JSON_DEPTH} levels")
 
 
 def _below(value: Any) -> Iterable[Any]:
@@ -132,18 +132,18 @@ class Loader(yaml.SafeLoader):
     def _count(self, nodes: int, depth: int, mark: Any) -> None:
         self._nodes += nodes
         if depth > DEPTH:
-            raise yaml.MarkedYAMLError(None, None, f"nests deeper than {DEPTH} levels", mark)
+            raise yaml.MarkedYAMLError(None, None, f"it is nested deeper than {DEPTH} levels", mark)
         if self._nodes > NODES:
             raise yaml.MarkedYAMLError(
                 None,
                 None,
-                f"holds more than {NODES:,} values, with each alias counted as the values that it repeats",
+                f"it holds more than {NODES:,} values, with each alias counted as the values that it repeats",
                 mark,
             )
 
     def construct_yaml_int(self, node: Any) -> int:
         if len(node.value) > DIGITS:
-            raise yaml.MarkedYAMLError(None, None, f"a number of {len(node.value):,} digits", node.start_mark)
+            raise yaml.MarkedYAMLError(None, None, f"a number has more than {DIGITS} digits", node.start_mark)
         number: int = super().construct_yaml_int(node)
         return number
 

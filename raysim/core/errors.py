@@ -65,8 +65,8 @@ class HospitalFailed(RaysimError):
 
 SYSTEM = {
     errno.ENAMETOOLONG: "name a shorter path",
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room",
+    errno.ENOSPC: "free space on the disk",
+    errno.EDQUOT: "free space on the disk",
     errno.EACCES: "name a path that this user may use",
     errno.EROFS: "name a path that can be written",
 }

@@ -19,7 +19,7 @@ def auto_or_from(least: int) -> AfterValidator:
 
     def checked(value: str | int) -> str | int:
         if value != "auto" and int(value) < least:
-            raise ValueError(f"{value} is not auto or at least {least}")
+            raise ValueError(f"{value} is neither auto nor at least {least}")
         return value
 
     return AfterValidator(checked)

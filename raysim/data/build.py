@@ -108,7 +108,7 @@ def _reserved(source: Source, split: Split) -> Source:
         return source
     if isinstance(source, Columned):
         return source.reserve(split.by if split.by != "row" else None, split.column)
-    columnless = f"but source {_name(source)} has no columns of that kind"
+    columnless = f"but source {_name(source)} has no columns that data.split can name"
     if split.column is not None:
         raise DataError(f"data.split.column: '{split.column}', {columnless}; use fractions")
     if split.by != "patient":

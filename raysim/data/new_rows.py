@@ -112,9 +112,9 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
         read, *_ = with_points(read, written.decimal, False, as_text, FIELD, where, usually, numeric)
     missing = [name for name in needed if name not in names]
     if missing:
-        remedy = nearest(missing[0], names) if 0 < len(names) <= 20 else "the run was trained with it"
-        others = f" (nor {len(missing) - 1} more of {len(needed)})" if len(missing) > 1 else ""
-        raise DataError(f"{FIELD}: no column '{missing[0]}'{others} in {where}; {remedy}")
+        remedy = nearest(missing[0], names) if 0 < len(names) <= 20 else "add it, because the run was trained with it"
+        others = f" ({len(missing)} of {len(needed)} needed columns are missing)" if len(missing) > 1 else ""
+        raise DataError(f"{FIELD}: no column '{missing[0]}' in {where}{others}; {remedy}")
     columns = {}
     for each in fitted.columns:
         column = read.column(each.name)

@@ -72,7 +72,7 @@ class Split(Section):
             if not 0 <= value <= 1:
                 raise ValueError(f"{part} is {value:g}, not a fraction in [0, 1]")
             if value == 0 and part != "validation":
-                raise ValueError(f"{part} is 0; hospitals need rows to {part} on, give it a fraction above 0")
+                raise ValueError(f"{part} is 0, but hospitals need rows to {part} on; give {part} a fraction above 0")
         total = self.train + self.validation + self.test
         if abs(total - 1) > ROUNDED + 1e-9:
             given = " + ".join(f"{part} {getattr(self, part):g}" for part in PARTS)
@@ -128,9 +128,9 @@ class Split(Section):
         if self.used < 1:
             alone += f"; {100 * self.used:g} % of training rows used"
         if self.unseen:
-            alone += f"; all rows of {counted(len(self.unseen), 'hospital')} test"
+            alone += f"; all rows of {counted(len(self.unseen), 'hospital')} are for testing"
         if self.trained_on == "all":
-            alone += ", and the test rows of all others train"
+            alone += ", and the test rows of all others for training"
         if self.column is not None:
             return f"split: by column '{self.column}'{alone}"
         if (fold := self.fold(run)) is not None:

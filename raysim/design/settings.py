@@ -93,7 +93,7 @@ class Design(Section):
         names = [site.name for site in sites]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"two hospitals are called '{name}'; give each a name")
+                raise ValueError(f"two hospitals are called '{name}'; give each a different name")
         return sites
 
     def judged(self) -> Sites:

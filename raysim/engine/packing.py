@@ -50,7 +50,7 @@ def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
     if typed and dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value) if field.init]
         return {"fields": {key: pack(getattr(value, key), f"{name}/{key}", arrays, typed=True) for key in names}}
-    raise TypeError(f"{name} holds {type(value).__name__}")
+    raise TypeError(f"{name} holds a value of type {type(value).__name__}")
 
 
 def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> Any:
@@ -101,7 +101,7 @@ def _blaming_its_author(what: str) -> Iterator[None]:
         yield
     except TypeError as error:
         raise ConfigError(
-            f"checkpoint: {what} cannot be stored, {error}; use arrays, numbers, text and tuples, lists "
+            f"checkpoint: {what} cannot be stored, because {error}; use arrays, numbers, text and tuples, lists "
             "and dicts of them, or set checkpoint.every=0"
         ) from None
 
@@ -118,7 +118,7 @@ def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], 
     else:
         raise ValueError(f"its state is of the strategy '{registered}', which is not the configured one")
     if len(classes) != 1:
-        raise ValueError(f"its state is a {name}, which the configured strategy does not have")
+        raise ValueError(f"its state has the class {name}, which the configured strategy does not have")
     state: State = unpack(packed["value"], arrays, classes[0])
     return state
 
@@ -129,7 +129,7 @@ def pack_newcomers(rule: Newcomers | None, arrays: Arrays) -> Any:
     """
     if rule is None:
         return None
-    with _blaming_its_author("the rule for newcomers"):
+    with _blaming_its_author("the rule for hospitals that did not train"):
         value = pack(rule, "newcomers", arrays, typed=True)
     return {"class": f"{type(rule).__module__}.{type(rule).__qualname__}", "value": value}
 
@@ -144,7 +144,9 @@ def unpack_newcomers(packed: Mapping[str, Any] | None, arrays: Mapping[str, NDAr
         if f"{module}.{qualified}" == packed["class"]:
             rule: Newcomers = unpack(packed["value"], arrays, cls)
             return rule
-    raise ValueError(f"its rule for newcomers has the class {packed['class']}, which is not known here")
+    raise ValueError(
+        f"its rule for hospitals that did not train has the class {packed['class']}, which this version does not know"
+    )
 
 
 def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
@@ -177,7 +179,7 @@ def _dataclass_of(hint: Any) -> Any:
     for choice in choices:
         if dataclasses.is_dataclass(choice):
             return choice
-    raise ValueError(f"a part of it belongs in a field of type {hint}, which is not a dataclass")
+    raise ValueError(f"a part of its state belongs in a field of type {hint}, which is not a dataclass")
 
 
 def _holds_fields(node: Any) -> bool:

@@ -341,7 +341,7 @@ def test_strategies_by_label_may_be_of_one_class(tmp_path: Path):
     assert not same(result.run("half"), result.run("fedavg"))
     with pytest.raises(raysim.RaysimError, match=r"strategies\.1\.label: 'Halved' names two strategies"):
         raysim.compare(SMALL, strategies=[Halved(), Halved(1.0)], out=tmp_path / "b", in_process=True)
-    with pytest.raises(raysim.RaysimError, match="strategies: 'fedavg' is not a list; put it in one"):
+    with pytest.raises(raysim.RaysimError, match="strategies: 'fedavg' is not a list; give a list of strategies"):
         raysim.compare(SMALL, strategies="fedavg", out=tmp_path / "c", in_process=True)
 
 
@@ -395,7 +395,7 @@ def test_a_folder_without_results_is_refused(tmp_path: Path, compared: Compariso
         raysim.load(tmp_path)
     manifest = json.loads((compared.folder / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"kind": "study", "files": {}}))
-    with pytest.raises(raysim.RaysimError, match="holds a study, which cannot be loaded"):
+    with pytest.raises(raysim.RaysimError, match="results of the kind 'study' cannot be loaded"):
         raysim.load(tmp_path)
 
 

@@ -52,7 +52,7 @@ def test_guesses_that_chance_makes_show_nothing():
     assert lower_bound(Guesses(100, 100, 55), 0.0) == 0.0
     assert lower_bound(Guesses(10, 0, 0), 1e-5) == 0.0
     assert chance(0.0, Guesses(10, 4, 0), 0.0) == 1.0
-    with pytest.raises(ValueError, match="5 of 4"):
+    with pytest.raises(ValueError, match="5 right of 4 made"):
         lower_bound(Guesses(10, 4, 5), 0.0)
 
 

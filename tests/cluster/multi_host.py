@@ -276,7 +276,7 @@ def _jobs(hosts: dict[str, Host], work: Path, config: Path) -> None:
 
     _refused(head, "shared data that workers cannot read", "resources.data: shared, but", "resources.data=shared")
     _refused(head, "more CPUs than any node has", "resources.cpus_per_actor", "resources.cpus_per_actor=5")
-    _refused(head, "a wrong token", "refuses this token", RAY_AUTH_TOKEN="0" * 32)
+    _refused(head, "a wrong token", "refuses this machine's token", RAY_AUTH_TOKEN="0" * 32)
     shutil.copy(ROOT / "raysim" / "core" / "registry.py", work / "registry.py")
     with (work / "registry.py").open("a") as file:
         file.write("# another version\n")

@@ -115,15 +115,15 @@ def test_a_wrong_token(monkeypatch, listener, end):
     monkeypatch.setattr(greeting, "GREETING", f"import sys, time; print({said!r}, file=sys.stderr, flush=True); {end}")
     monkeypatch.setattr(greeting, "GREET_SECONDS", 5.0)
     monkeypatch.setenv("RAY_ADDRESS", listener)
-    with pytest.raises(ResourceError, match="refuses this token; put the cluster's token into"):
+    with pytest.raises(ResourceError, match="refuses this machine's token; put the cluster's token into"):
         connect()
 
 
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("ray://10.0.0.1:10001", "is a Ray Client's address, .* run on the cluster with 'ray job submit'"),
-        ("10.0.0.1", "'10.0.0.1' is not host:port; for example"),
+        ("ray://10.0.0.1:10001", "is an address for Ray Client, .* run on the cluster with 'ray job submit'"),
+        ("10.0.0.1", "'10.0.0.1' is not host:port; write for example"),
         ("head:ray", "'head:ray' is not host:port"),
         ("no-such-host.invalid:6379", "does not answer"),
     ],
@@ -261,11 +261,13 @@ def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(two_nodes, m
     assert sorted(homes.count(home) for home in set(homes)) == [1, 2]
 
     monkeypatch.setattr(room, "RESERVE_SECONDS", 1.0)
-    with pytest.raises(ResourceError, match=r"2 CPUs, 1 CPU, each on a separate node, not free within 1 s"):
+    with pytest.raises(ResourceError, match=r"2 CPUs, 1 CPU, each on a separate node, did not become free within 1 s"):
         room.reserve(placement, nodes)
     alone = Placement((np.arange(3),), 1, 0, nodes=(0,))
     capsys.readouterr()
-    with pytest.raises(ResourceError, match=r"1 CPU not free within 1 s \(free on all nodes: 0 CPUs of 3 CPUs\)"):
+    with pytest.raises(
+        ResourceError, match=r"1 CPU did not become free within 1 s \(free on all nodes: 0 CPUs of 3 CPUs\)"
+    ):
         room.reserve(alone, nodes)
     assert capsys.readouterr().err == (
         "raysim: waiting for 1 CPU: other work uses this Ray; 0 CPUs of 3 CPUs are free\n"

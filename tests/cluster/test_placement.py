@@ -166,7 +166,7 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
         (
             ResourcesSection(cpus_per_actor=3),
             "3x2cpu",
-            r"resources.cpus_per_actor: 0 of 1 actor fit with 3 CPUs each, .* \(nodes: 3 x 2 CPUs\); lower it",
+            r"resources.cpus_per_actor: 0 of 1 actor fit with 3 CPUs each, .* \(nodes: 3 x 2 CPUs\); request less",
         ),
         (
             ResourcesSection(hospitals_per_actor=4, cpus_per_actor=3),
@@ -212,12 +212,12 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
         (
             ResourcesSection(device="cuda"),
             "4cpu+1gpu",
-            r"resources.gpus_per_actor: 0 with resources.device: cuda leaves actors no GPU; set it",
+            r"resources.gpus_per_actor: 0 with resources.device: cuda leaves actors no GPU; set a share",
         ),
         (
             ResourcesSection(device="cuda", gpus_per_actor=0.25, per_hospital={"h1": OwnActor(gpus=0)}),
             "4cpu+1gpu",
-            r"resources.per_hospital.h1.gpus: 0 with resources.device: cuda leaves its actor no GPU; give it a share",
+            r"resources.per_hospital.h1.gpus: 0 with resources.device: cuda leaves its actor no GPU; set a share",
         ),
         (
             ResourcesSection(per_hospital={"h1": OwnActor(cpus=5)}),

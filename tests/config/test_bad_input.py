@@ -125,7 +125,7 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"selection": {"name": "uniform", "fraction": 1.5}}, "selection.fraction: 1.5 is not in (0, 1]"),
         ({"selection.name": "unifrom"}, "selection.name: 'unifrom' is not a known name; did you mean 'uniform'?"),
         ({"resources.gpus_per_actor": -1}, "resources.gpus_per_actor: -1 is not at least 0"),
-        ({"resources.hospitals_per_actor": 0}, "resources.hospitals_per_actor: 0 is not auto or at least 1"),
+        ({"resources.hospitals_per_actor": 0}, "resources.hospitals_per_actor: 0 is neither auto nor at least 1"),
         ({"evaluation.part": "validation"}, "evaluation.part: no hospital has validation rows"),
         ({"tracking.uri": "http://127.0.0.1:9"}, "tracking.uri: http://127.0.0.1:9 cannot be reached"),
         ({"tracking.uri": "sqlite:////nowhere/m.db"}, "tracking.uri: sqlite:////nowhere/m.db cannot be written"),
@@ -171,7 +171,7 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"data": '{source: table, path: "a\\0.csv"}'}, "--set data: path: 'a\\x00.csv' holds a null byte"),
         (
             {"strategy": "{name: fedprox, mu: 1, mu: 2}"},
-            "--set strategy: line 1: key 'mu' occurs twice in it; keep one",
+            "--set strategy: line 1: key 'mu' occurs twice; keep one",
         ),
         ({"data.preprocessing": "zscore"}, "data.preprocessing: 'zscore' is not one of"),
         ({"name": "../up"}, "name: '../up' cannot name a folder"),
@@ -248,7 +248,7 @@ def test_a_bad_setting(changes, message, capsys, monkeypatch):
         (["describe", "--set", "reference=nobody"], "reference: 'nobody' is not among the strategies compared"),
         (
             ["describe", "--table", "no/such.csv"],
-            "--table: no/such.csv is a folder, or its folder does not exist; name a file",
+            "--table: no/such.csv is a folder, or is in a folder that does not exist; name a file",
         ),
         (["describe", "--table", "n" * 300], f"{'n' * 40}…(221 characters)…{'n' * 39}: File name too long; name a"),
         (["run", "--out", "a/" + "n" * 300], "--out: a/nnn"),
@@ -345,7 +345,7 @@ def test_a_file_that_is_no_configuration(text, capsys, monkeypatch):
     [
         ("seed: 1\ntraining: {rounds: 3}\nseed: 2\n", "c.yaml: line 3: key 'seed' occurs in line 1 already; keep one"),
         ("training:\n  rounds: 3\n  rounds: 4\n", "c.yaml: line 3: key 'rounds' occurs in line 2 already; keep one"),
-        ("strategies:\n  - {name: fedprox, mu: 1, mu: 2}\n", "c.yaml: line 2: key 'mu' occurs twice in it; keep one"),
+        ("strategies:\n  - {name: fedprox, mu: 1, mu: 2}\n", "c.yaml: line 2: key 'mu' occurs twice; keep one"),
         ('name: "a\\0b"\n', "c.yaml: name: 'a\\x00b' holds a null byte, which no name or path may contain; remove it"),
         (
             'name: "a\\ud800b"\n',

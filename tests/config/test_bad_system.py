@@ -41,7 +41,10 @@ def refused(values: Any) -> str:
     [
         ({"rows_per_second": -5}, "system.rows_per_second: -5 is not greater than 0"),
         ({"rows_per_second": {"uniform": [-1, 5]}}, "system.rows_per_second: -1 is not greater than 0"),
-        ({"rows_per_second": {"uniform": [5, 1]}}, "system.rows_per_second: uniform goes from the smaller"),
+        (
+            {"rows_per_second": {"uniform": [5, 1]}},
+            "system.rows_per_second: uniform takes the smaller number first, but 5 is above 1",
+        ),
         ({"rows_per_second": {"gamma": [5, 1]}}, "system.rows_per_second: {'gamma': [5, 1]} is not a number or one of"),
         ({"latency": {"lognormal": [5]}}, "system.latency: lognormal takes two numbers, not 1"),
         ({"latency": {"choice": []}}, "system.latency: choice takes at least one number"),
@@ -79,7 +82,7 @@ def test_impossible_settings_are_refused_by_name(values, said):
         (["h0,0,5", "h9,1,2"], "line 3: no hospital is called 'h9'; known: h0, h1"),
         (["h0,0,5", "h1,7,3"], "line 3: from 7 to 3 is not an interval; give 0 <= from < to"),
         (["h0,0,5", "h1,noon,3"], "line 3, from: 'noon' is not a number"),
-        (["h0,0,5", "h1,1"], "line 3 has 2 fields, the first line 3; correct that line"),
+        (["h0,0,5", "h1,1"], "has 2 fields in line 3, but 3 in the first line; correct line 3"),
         (["h0,,", "h1,,"], "has no interval for any hospital; add some"),
         (["h0,0,50", "h1,,"], "line 2: to 50 is after the end of system.trace_period 40; raise system.trace_period"),
     ],

@@ -75,8 +75,8 @@ def test_a_command_named_as_a_section_leaves_the_section_alone(installed: Path):
     assert "AUROC" in done.stdout
     assert (installed / "out" / "models.safetensors").is_file()
     assert said(done.stderr) == [
-        "raysim: the command 'run' of otherpackage is left out: the name is taken",
-        "raysim: the command 'sweep' of otherpackage is left out: the name is taken",
+        "raysim: the command 'run' of otherpackage is left out, because another command has this name",
+        "raysim: the command 'sweep' of otherpackage is left out, because another command has this name",
     ]
 
 

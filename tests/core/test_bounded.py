@@ -34,10 +34,10 @@ def test_depth_is_counted_through_aliases():
     deep = DEPTH // 2
     nested = f"a: &a {'[' * deep}{']' * deep}\n"
     assert yaml_value(nested + f"b: {'[' * (deep - 2)}*a{']' * (deep - 2)}")
-    with pytest.raises(ValueError, match="nests deeper than 40 levels"):
+    with pytest.raises(ValueError, match="it is nested deeper than 40 levels"):
         yaml_value(nested + f"b: {'[' * (deep + 1)}*a{']' * (deep + 1)}")
     assert yaml_value("[" * DEPTH + "]" * DEPTH)
-    with pytest.raises(ValueError, match="nests deeper than 40 levels"):
+    with pytest.raises(ValueError, match="it is nested deeper than 40 levels"):
         yaml_value("[" * (DEPTH + 1) + "]" * (DEPTH + 1))
     # The depth of what came before does not add up.
     assert len(yaml_value("\n".join(["- " + "[" * 30 + "]" * 30] * 50))) == 50
@@ -75,7 +75,7 @@ def test_files_are_read_up_to_their_limit(tmp_path, monkeypatch):
 
 
 def test_json_that_nests_too_deep():
-    with pytest.raises(ValueError, match="nests too deep"):
+    with pytest.raises(ValueError, match="it is nested deeper than 100 levels"):
         json_value("[" * 100_000)
 
 

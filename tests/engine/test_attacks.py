@@ -204,12 +204,16 @@ def test_a_liar_enters_the_cluster_with_most_hospitals(federation):
         ({"share": 1.0}, None, "adversary.share: 1.0 makes all 10 hospitals Byzantine"),
         ({"attack": "units", "feature": "x9"}, None, "adversary.feature: 'x9' does not exist"),
         ({"attack": "units"}, None, "adversary.feature: attack 'units' changes a feature"),
-        ({"attack": "backdoor", "feature": "x1", "label": 2}, None, "adversary.label: 2 is not one of 2 classes"),
+        (
+            {"attack": "backdoor", "feature": "x1", "label": 2},
+            None,
+            "adversary.label: 2 is not the number of a class; the label has 2 classes",
+        ),
         ({"attack": "alie", "knowledge": "own"}, None, "adversary.knowledge: 'own' does not fit attack 'alie'"),
         ({"attack": "mimic", "hospital": "nobody"}, None, "adversary.hospital: 'nobody' does not exist"),
         ({}, {"name": "fltrust"}, "aggregation.root: 'fltrust' needs a hospital"),
         ({}, {"name": "fltrust", "root": "x"}, "aggregation.root: 'x' does not exist"),
-        ({}, {"name": "krum", "weights": "capped"}, "aggregation.weights: 'capped' is for median"),
+        ({}, {"name": "krum", "weights": "capped"}, "aggregation.weights: 'capped' needs aggregation.name: median"),
     ],
 )
 def test_what_cannot_be_is_refused(federation, attack, rule, message):

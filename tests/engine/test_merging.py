@@ -135,5 +135,7 @@ def test_a_model_that_trains_another_length_is_told_with_its_hospital(
 
     train = LinearModel.train
     monkeypatch.setattr(LinearModel, "train", trained)
-    with pytest.raises(HospitalFailed, match=r"hospital 'h0' failed .* the model has trained an array \("):
+    with pytest.raises(
+        HospitalFailed, match=r"hospital 'h0' failed .* the model's training returned an array of shape \("
+    ):
         play(federate([9, 5]), FedAvg(), rounds=1)

@@ -210,7 +210,7 @@ def test_a_division_that_names_groups_that_there_are_not(federation: Federation)
         def serve(self, view, state):
             return {"global": np.zeros(len(view.sizes), dtype=np.int64)}
 
-    with pytest.raises(HospitalFailed, match=r"hospital 'h0' failed .* group numbers outside 0\.\.0"):
+    with pytest.raises(HospitalFailed, match=r"hospital 'h0' failed .* must give a group number from 0 to 0"):
         play(federation, Serving(count=1))
 
 

@@ -216,7 +216,7 @@ CALLS = {
     "each_of": r"program 'wrong': each_of 'theta' has shape \[1\] for 6 hospitals",
     "answer": r"round: yields Wrong\(what='answer', name='wrong'\); yield a Call",
     "state": "state: None is not a State; return one",
-    "forever": "round: it has made 1000 calls without returning a state; let it end",
+    "forever": "round: made more than 1000 calls without returning a state; return a state",
 }
 
 
@@ -236,7 +236,7 @@ def test_a_round_that_is_no_generator_is_refused(federation: Federation):
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("raises", "ValueError: parameters have shape .1., but the model has 5"),
+        ("raises", "ValueError: the parameters have shape .1., but the model needs shape .5."),
         ("writes", "ValueError: assignment destin"),
         (
             "peeks",

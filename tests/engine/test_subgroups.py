@@ -252,7 +252,7 @@ def test_an_attribute_that_the_data_does_not_know_is_refused(demographic: Federa
     with pytest.raises(ConfigError, match=message):
         check_job(job_of(demographic, FedAvg(), groups=("income",)), demographic)
     nobody = federate([5, 5])
-    with pytest.raises(ConfigError, match=r"evaluation\.groups: 'sex' is not an attribute .*; its source has no"):
+    with pytest.raises(ConfigError, match=r"evaluation\.groups: 'sex' is not an attribute .*; remove the key"):
         check_job(job_of(nobody, FedAvg(), groups=("sex",)), nobody)
     assert play(nobody, FedAvg()).grouping is None
 

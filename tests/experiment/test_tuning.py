@@ -229,7 +229,7 @@ def test_without_validation_rows_it_is_refused():
 @pytest.mark.parametrize(
     ("seeds", "message"),
     [
-        (3, r"^tune\.seeds: 3 are more than the comparison has \(1, 2\); give at most 2$"),
+        (3, r"^tune\.seeds: 3, but the comparison has only seeds 1, 2; give at most 2$"),
         ([2, 7], r"^tune\.seeds: 7 is not a seed of the comparison; name some of 1, 2$"),
     ],
 )

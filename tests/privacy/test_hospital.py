@@ -304,7 +304,7 @@ def test_the_clip_follows_the_updates_and_goes_on_after_a_stop(federation):
 
 
 REFUSED = [
-    ({}, {"noise_multiplier": 1.0, "adaptive": {}}, r"privacy.adaptive.bits: .*privacy.noise_multiplier: 1 "),
+    ({}, {"noise_multiplier": 1.0, "adaptive": {}}, r"privacy.adaptive.bits: .*privacy.noise_multiplier: 1;"),
     ({"strategy": Cfl()}, {}, r"strategy.name: .*privacy.unit: hospital"),
     ({"strategy": FedAvg()}, {}, r"strategy.weights: 'samples'.*privacy.unit: hospital"),
     ({"selection": Uniform()}, {}, r"selection.name: 'Uniform'.*privacy.unit: hospital"),

@@ -129,7 +129,7 @@ def test_models_that_stay_at_hospitals_are_not_evaluated_with_noise(federation):
 def test_an_epsilon_pays_for_all_evaluations(federation):
     guaranteed = figured(federation, epsilon=3.0, metrics={"epsilon": 0.25}).privacy
     assert guaranteed.epsilon == pytest.approx(3.0, abs=1e-2)
-    with pytest.raises(ConfigError, match=r"cost epsilon 6, metrics 3 times.*evaluation.every"):
+    with pytest.raises(ConfigError, match=r"cost epsilon 6 \(with metrics 3 times\).*evaluation.every"):
         figured(federation, epsilon=3.0, metrics={"epsilon": 2.0})
 
 

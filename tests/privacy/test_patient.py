@@ -370,7 +370,7 @@ def test_any_network_learns_under_a_guarantee_for_patients(federation, mode):
 @pytest.mark.parametrize("mode", ["pooled", "local"])
 def test_a_network_with_batch_statistics_is_refused(federation, mode):
     made = job_of(federation, FedAvg(), selection=All(), model=of_class(Normed))
-    with pytest.raises(ConfigError, match="because it normalises by the rows of a batch, so"):
+    with pytest.raises(ConfigError, match="because this model normalises by the rows of a batch, so"):
         check_job(replace(made, privacy=section(mode=mode)), federation)
 
 

@@ -293,7 +293,7 @@ def test_a_table_of_something_else_is_refused_in_a_line(fedavg: Predictor, tmp_p
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(DataError) as refused:
         fedavg.predict(tmp_path / "other.csv")
-    assert str(refused.value).startswith("table: no column 'severity' (nor 5 more of 6) in '")
+    assert str(refused.value).startswith("table: no column 'severity' in '")
 
 
 def test_three_classes_have_a_prediction_and_its_probability(place: Path) -> None:

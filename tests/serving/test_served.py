@@ -301,7 +301,7 @@ def test_coefficients_of_several_classes(federate):
             '{"format": 1, "hospitals": ["h0"], "models": {"global": "nobody"}, "other_hospitals": null}',
             "cannot be used",
         ),
-        ('{"format": ' * 5000, "it nests too deep"),
+        ('{"format": ' * 5000, "it is nested deeper than 100 levels"),
     ],
 )
 def test_files_that_cannot_be_used_are_refused_in_a_line(content, said, federate, tmp_path):

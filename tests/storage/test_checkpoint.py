@@ -187,7 +187,10 @@ def test_a_state_that_cannot_be_kept_is_refused_at_once(federate: MakeFederation
 
     federation = federate(SIZES)
     planned = job(federation, Strange(), InverseSqrt(0.5, 2))
-    with pytest.raises(ConfigError, match=r"checkpoint: Odd cannot be stored, state/rng holds Generator; use arrays"):
+    with pytest.raises(
+        ConfigError,
+        match=r"checkpoint: Odd cannot be stored, because state/rng holds a value of type Generator; use arrays",
+    ):
         played(federation, planned)
     assert isinstance(played(federation, planned, every=0)[-1], Outcome)
 
@@ -195,7 +198,10 @@ def test_a_state_that_cannot_be_kept_is_refused_at_once(federate: MakeFederation
 def test_a_dataclass_that_no_annotation_names_is_refused():
     """Reading it back could not tell which class it was."""
     state = Rich(models=np.zeros((1, 2)), part=None, queue=(Part(np.zeros(1)),), by_name={})
-    with pytest.raises(ConfigError, match=r"checkpoint: Rich cannot be stored, state/queue/0 holds Part; use arrays"):
+    with pytest.raises(
+        ConfigError,
+        match=r"checkpoint: Rich cannot be stored, because state/queue/0 holds a value of type Part; use arrays",
+    ):
         pack_state(state, {}, Strategy())
 
 
@@ -209,7 +215,8 @@ def test_a_memory_that_cannot_be_kept_is_refused_at_once(memory, federate: MakeF
     planned = job(federation, FedAvg(), Odd(0.5, 2))
     name = type(memory).__name__
     with pytest.raises(
-        ConfigError, match=f"checkpoint: what the selection remembers cannot be stored, memory holds {name}"
+        ConfigError,
+        match=f"checkpoint: what the selection remembers cannot be stored, because memory holds a value of type {name}",
     ):
         played(federation, planned)
     assert isinstance(played(federation, planned, every=0)[-1], Outcome)

@@ -43,7 +43,7 @@ TICKET: dict[str, Any] = {
         ({"finished": [True]}, "resume.json.finished: "),
         ({"id": "x' or 1=1"}, 'id "x\' or 1=1" was not made by raysim'),
         ({"more": 1}, "unexpected keyword argument 'more'"),
-        ({"settings": json.loads('{"a":' * 200 + "1" + "}" * 200)}, "it nests too deep"),
+        ({"settings": json.loads('{"a":' * 200 + "1" + "}" * 200)}, "it is nested deeper than 100 levels"),
     ],
 )
 def test_a_changed_ticket(change, words, tmp_path):

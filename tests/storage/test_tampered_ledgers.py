@@ -135,7 +135,7 @@ def last_round(header: Header, arrays: Tensors) -> None:
         ("central", without("update", range(1, 99)), "its ledger has no updates of round 1"),
         ("central", without("update", range(2, 3), "size"), "its ledger has no updates of round 2"),
         ("central", without("preprocessing", range(1)), "its ledger lacks 'preprocessing'"),
-        ("central", last_round, "there is no round after it"),
+        ("central", last_round, "it was written after the last round"),
         ("drawn", without("update", range(1, 2)), "its ledger has no updates of round 1"),
         ("adaptive", without("update", range(1, 2)), "its ledger has no updates of round 1"),
         ("signatures", without("signature", range(1)), "its ledger lacks 'signature'"),

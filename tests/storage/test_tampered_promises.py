@@ -130,8 +130,8 @@ LOST = of("attacks", "secure", 1)
     ("change", "words"),
     [
         (removed("attacks"), "it has no state of attacks, rules and secure sums"),
-        (of("attacks", "secure")(None), "it does not count its secure sums"),
-        (of("attacks", "secure")({"tuple": [1, 2, 3]}), "it does not count its secure sums"),
+        (of("attacks", "secure")(None), "it lacks the numbers of secure sums tried and given up"),
+        (of("attacks", "secure")({"tuple": [1, 2, 3]}), "it lacks the numbers of secure sums tried and given up"),
         (SUMS(-1), "its number of secure sums is -1"),
         (SUMS(10**300), "its number of secure sums is 1000"),
         (SUMS(math.nan), "its number of secure sums is nan"),

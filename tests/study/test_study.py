@@ -120,7 +120,7 @@ def test_its_configuration_repeats_it(folder, tmp_path, monkeypatch):
         ("data.clients=3", "data.clients: a study's own grid decides it"),
         (
             "study.strategy={from: rec.yaml}",
-            "study.strategy.from: 'rec.yaml' is accepted only by run, compare and plan",
+            "study.strategy.from: only run, compare and plan accept this key ('rec.yaml')",
         ),
     ],
 )

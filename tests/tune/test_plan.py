@@ -58,10 +58,10 @@ ASHA = {"name": "asha", "objective": "auroc"}
             {"sweep__scheduler": "asha", "sweep__objectives": {"bytes_up": "min"}},
             "sweep.scheduler.objective: bytes_up is computed only at the end",
         ),
-        ({"strategy": {"from": "rec.yaml"}}, "/rec.yaml' is accepted only by run, compare and plan"),
+        ({"strategy": {"from": "rec.yaml"}}, "only run, compare and plan accept this key"),
         (
             {"sweep__space": {"strategy": {"choice": [{"name": "chip"}, {"from": "rec.yaml"}]}}},
-            "sweep.space.strategy.from: 'rec.yaml' is accepted only by run, compare and plan",
+            "sweep.space.strategy.from: only run, compare and plan accept this key",
         ),
         ({"sweep__reference": {"auroc": float("nan")}}, "sweep.reference.auroc: nan is not a finite number"),
         ({"system": {"target": {"aurocc": 0.5}}}, "system.target: 'aurocc' is not a metric to reach"),

@@ -219,7 +219,7 @@ def test_a_changed_sweep_or_data_cannot_be_gone_on_with(tmp_path):
         (b"[]", "line 2: "),
         (b"{", "line 2: cannot be read"),
         (b'{"number": "x"}', "line 2.number: 'x' is not a whole number"),
-        (b"[" * 5000, "line 2: cannot be read .it nests too deep"),
+        (b"[" * 5000, "line 2: cannot be read .it is nested deeper than 100 levels"),
     ],
 )
 def test_a_line_of_the_journal_that_cannot_be_read_is_named(line, words, tmp_path):

@@ -77,7 +77,7 @@ class AdversarySection(Section):
         if self.stuck and self.factor is not None:
             raise ConfigError(
                 f"adversary.factor: {self.factor:g} is not used where adversary.stuck: true sets the feature to its "
-                "mean; remove it"
+                "mean; remove adversary.factor"
             )
         allowed = LEVELS[self.attack]
         if self.effective_knowledge not in allowed:

@@ -71,7 +71,7 @@ class AggregationSection(Section):
             raise ConfigError("aggregation.root: 'fltrust' needs a hospital whose update is trusted; name one")
         if self.weights == "capped" and (self.name not in WEIGHTED or self.before != "none"):
             raise ConfigError(
-                f"aggregation.weights: 'capped' is for {', '.join(WEIGHTED)} without preaggregation, but "
-                f"aggregation.name is '{self.name}' and aggregation.before is '{self.before}'; write uniform"
+                f"aggregation.weights: 'capped' needs aggregation.name: {' or '.join(WEIGHTED)} and "
+                f"aggregation.before: none, not '{self.name}' and '{self.before}'; write uniform"
             )
         return self

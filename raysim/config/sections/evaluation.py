@@ -90,8 +90,8 @@ class UnseenSection(Section):
             names = [name for fold in value for name in ((fold,) if isinstance(fold, str) else fold)]
             repeated = next((name for name in names if names.count(name) > 1), None)
             if repeated is not None or not names or () in value:
-                which = f"'{repeated}' occurs twice" if repeated is not None else "a fold is empty"
-                raise ValueError(f"{which}; leave each hospital out once")
+                which = f"'{repeated}' occurs twice" if repeated is not None else "a fold names no hospital"
+                raise ValueError(f"{which}; write lists in which each hospital occurs once")
         return value
 
     @field_validator("onboarding")
@@ -100,7 +100,7 @@ class UnseenSection(Section):
         numbers = [each for each in value if isinstance(each, int)]
         ordered = all(low < high for low, high in pairwise((-1, *numbers))) and "all" not in value[:-1]
         if not value or not ordered:
-            raise ValueError(f"{list(value)} is not in order; give ascending numbers of rows; `all` may only come last")
+            raise ValueError(f"{list(value)} is not a list of ascending numbers of rows; `all` may only come last")
         return value
 
 

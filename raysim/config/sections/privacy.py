@@ -59,7 +59,7 @@ class AdaptiveClip(Section):
     def _bounded(self) -> AdaptiveClip:
         if self.bits == math.inf and self.rate:
             raise ConfigError(
-                f"privacy.adaptive.bits: {self.bits} adds too much noise for the clip to adapt; set it lower"
+                f"privacy.adaptive.bits: {self.bits} adds too much noise for the clip to adapt; give a lower number"
             )
         return self
 
@@ -209,14 +209,14 @@ class PrivacySection(Section):
         if self.sizes == "public" and any(plain(kind) == SIZE for kind in self.statistics):
             raise ConfigError(
                 "privacy.statistics.sizes: needs privacy.sizes: noisy, but sizes are public; set "
-                "privacy.sizes: noisy, or remove it"
+                "privacy.sizes: noisy, or remove privacy.statistics.sizes"
             )
         for kind, statistic in self.noisy.items():
             named = f"privacy.statistics.{kind}"
             if self.unit == "hospital":
                 raise ConfigError(
-                    f"{named}: noise that protects a whole hospital would have to hide the whole statistic, so this "
-                    "cannot be combined with privacy.unit: hospital; declare the kind public, or choose unit patient"
+                    f"{named}: cannot be combined with privacy.unit: hospital, because noise for a whole hospital "
+                    "would hide the whole statistic; declare the kind public, or set privacy.unit: patient"
                 )
             if plain(kind) in map(plain, WITHOUT_NOISE):
                 raise ConfigError(
@@ -239,7 +239,7 @@ class PrivacySection(Section):
             if self.epsilon is not None and statistic.pure and self.of_statistics >= self.epsilon:
                 raise ConfigError(
                     f"{named}.epsilon: {statistic.pure:g} leaves nothing of privacy.epsilon: "
-                    f"{self.epsilon:g} for training; lower it"
+                    f"{self.epsilon:g} for training; lower {named}.epsilon"
                 )
 
     @property

@@ -70,7 +70,9 @@ class SecureSection(Section):
     @classmethod
     def _hides(cls, value: int) -> int:
         if value < 3:
-            raise ValueError(f"{value}: a sum of {value} can reveal single updates; write 3 or more")
+            raise ValueError(
+                f"{value} is too small, because a sum of {value} can reveal single updates; write 3 or more"
+            )
         return value
 
     @field_validator("neighbours")

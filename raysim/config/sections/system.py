@@ -50,9 +50,9 @@ def _amount(value: Any) -> Any:
     if name == "choice" and not parameters:
         raise ValueError("choice takes at least one number")
     if name in ("uniform", "loguniform") and parameters[0] > parameters[1]:
-        raise ValueError(f"{name} goes from the smaller to the larger number, not from {parameters[0]}")
+        raise ValueError(f"{name} takes the smaller number first, but {parameters[0]} is above {parameters[1]}")
     if name in ("loguniform", "lognormal") and not parameters[0] > 0:
-        raise ValueError(f"{name} begins at {parameters[0]}, which is not greater than 0")
+        raise ValueError(f"the first number of {name} is {parameters[0]}; it must be greater than 0")
     return {name: [float(p) for p in parameters]}
 
 

@@ -111,7 +111,7 @@ class TuneSection(BaseModel):
         if isinstance(self.seeds, int):
             if self.seeds > len(seeds):
                 raise ConfigError(
-                    f"tune.seeds: {self.seeds} are more than the comparison has ({named}); give at most {len(seeds)}"
+                    f"tune.seeds: {self.seeds}, but the comparison has only seeds {named}; give at most {len(seeds)}"
                 )
             return tuple(seeds[: self.seeds])
         for seed in self.seeds:
@@ -146,7 +146,8 @@ class TuneSection(BaseModel):
                 validated(TrainingSection, {key.removeprefix("training."): value}, "tune.training")
         if self.models and self.per == "comparison":
             raise ConfigError(
-                "tune.per: comparison uses one setting for all models, but tune.models has several; use strategy"
+                "tune.per: comparison uses one setting for all models, but tune.models has several; "
+                "write tune.per: strategy"
             )
         settings = math.prod(map(len, self.model_extra.values()))
         for learner, grid in self.models.items():

@@ -125,7 +125,7 @@ class _Checks:
         quoted = [f"'{name}'" for name in names]
         what = f"feature {quoted[0]} has" if len(names) == 1 else f"features {_named(quoted)} have"
         at = _named([self.hospitals[h] for h in where])
-        return Suspect(names[0], "ask", f"{what} no value at {at}: models there train without")
+        return Suspect(names[0], "ask", f"{what} no value at {at}: training there lacks this information")
 
     def numbers(self, name: str, value: NDArray[Any], home: Ints) -> Iterator[Suspect]:
         if not len(value):

@@ -62,9 +62,11 @@ def read_hours(
         length |= dict.fromkeys(plain, _HOUR[assumed])
         if unit is None:
             which = " and ".join(files[name].name for name in plain)
-            notes.append(f"{which}: time is a number, taken as {assumed} after admission (else say data.time_unit)")
+            notes.append(
+                f"{which}: time is a number, taken as {assumed} after admission (data.time_unit sets another unit)"
+            )
     elif unit is not None:
-        raise DataError(f"data.time_unit: {unit}, but column time holds durations, which have a unit; leave it out")
+        raise DataError(f"data.time_unit: {unit}, but column time holds durations, which have a unit; remove the key")
     for name, each in times.items():
         notes += each.notes(length[name], assumed=unit is None and name in plain)
     return Hours(length, tuple(notes))

@@ -155,7 +155,7 @@ class Pooled(BaseModel):
         """
         from raysim.core.streams import stream
 
-        check_classes(y, classes, "data.source: the pool", "check its files")
+        check_classes(y, classes, "data.source: the pool", "check the files of the source")
         if self.rows is None or self.rows >= len(y):
             return np.arange(len(y))
         chosen = np.sort(stream(self.seed, "sample of rows").permutation(len(y))[: self.rows])
@@ -203,7 +203,12 @@ class Homed(Pooled, Alternatives):
                 f"{sizes.max():,}); lower it"
             )
         selected, codes = chosen[large[codes]], codes[large[codes]]
-        check_classes(y[selected], classes, f"data.smallest: all with {self.smallest:,} rows together", "lower it")
+        check_classes(
+            y[selected],
+            classes,
+            f"data.smallest: the pool of hospitals with {self.smallest:,} rows or more",
+            "lower it",
+        )
         return Records(
             features=features.iloc[selected].reset_index(drop=True),
             y=y[selected],

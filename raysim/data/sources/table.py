@@ -96,7 +96,7 @@ class Table(BaseModel):
     def _possible(cls, rules: dict[str, str]) -> dict[str, str]:
         if rules.get(">") == "half":
             raise ValueError(
-                '">": half of a limit is below it, but these values are above the limit; use limit or missing'
+                '">": half gives a value below the limit, but values marked > are above the limit; use limit or missing'
             )
         return rules
 
@@ -359,7 +359,7 @@ class Table(BaseModel):
                 hint = (
                     nearest(name, present)
                     if len(present) <= 20
-                    else f"column '{self._silo}' names {len(present)} others"
+                    else f"name some of the {len(present)} hospitals in column '{self._silo}'"
                 )
                 raise DataError(f"data.hospitals: '{name}' has no rows; {hint}")
         chosen = np.flatnonzero(np.isin(silo.astype(str), self.hospitals))

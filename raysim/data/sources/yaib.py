@@ -131,8 +131,8 @@ class Yaib(BaseModel):
                 raise DataError(f"data.path: '{path}' has no column {column}; export the cohort in YAIB's layout")
         if "time" in schema.names and not _is_time(kind := schema.field("time").type):
             raise DataError(
-                f"data.path: '{path}' column time holds {kind}; export the cohort with the time since admission, as "
-                "numbers or durations"
+                f"data.path: column time of '{path}' holds {kind}; export the cohort with the time since admission, "
+                "as numbers or durations"
             )
         return schema
 
@@ -206,7 +206,7 @@ class Yaib(BaseModel):
         for k, field in enumerate(schema.field(name) for name in measured):
             if not is_number(field.type):
                 raise DataError(
-                    f"data.path: {self._file('dyn')} column {field.name} holds {field.type}, not numbers; convert it"
+                    f"data.path: column {field.name} of {self._file('dyn')} holds {field.type}, not numbers; convert it"
                 )
             # Sums of decimals do not depend on the order of rows. If an hour has two rows, the larger value is the
             # last.
@@ -244,8 +244,8 @@ class Yaib(BaseModel):
         else:
             if not is_number(label) or not np.isin(values, (0, 1)).all():
                 raise DataError(
-                    f"data.path: {self._file('outc')} column label holds other values than 0 and 1; "
-                    "write these, or truth values"
+                    f"data.path: column label of {self._file('outc')} holds values other than 0 and 1; "
+                    "write 0 and 1, or truth values"
                 )
             y, classes = values.astype(np.int64), (f"no {self.path.name}", self.path.name)
             notes.append(f"{self.path.name}: {y.sum():,} of {len(y):,} stays ({y.mean():.1%})")

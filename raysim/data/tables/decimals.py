@@ -124,7 +124,7 @@ def _mark(
     thousands = all(commas == between for commas, between in decimals.values())
     numbers = not thousands and decimals.keys() <= set(numeric)
     why = (
-        f", and column '{floats[0]}' numbers with a point"
+        f", and column '{floats[0]}' has numbers with a point"
         if floats
         else ", always with three digits after it, as between thousands"
         if thousands

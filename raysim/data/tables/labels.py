@@ -83,8 +83,8 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
         if found is not None and found.kind == "mixed" and found.first is not None:
             raise DataError(
                 f"data.label: column '{name}' holds numbers in {counted(found.numbers, 'row')} and other "
-                f"marks in {found.recorded - found.numbers:,} (first: row {placed(found.first - 1, rows)}): "
-                f"{found.examples}; correct them, or remove these rows"
+                f"marks in {counted(found.recorded - found.numbers, 'row')} (first: row "
+                f"{placed(found.first - 1, rows)}): {found.examples}; correct these marks, or remove these rows"
             )
         table = pa.table({name: column})
     if pa.types.is_floating(column.type):

@@ -254,14 +254,14 @@ def _wrong_line(path: Path, form: Form) -> str | None:
                 line, begun = form.above + reader.line_num, line + 1
                 if len(row) != fields and any(cell.strip() for cell in row):
                     first = "the first line" if not form.above else f"line {form.above + 1}"
-                    remedy = "correct that line"
+                    remedy = f"correct line {line}"
                     if not row[-1] and len(row) == fields + 1:
                         remedy = "remove the separator at the ends of lines, or add one to the line of column names"
                     elif line > begun:
-                        remedy = f"it begins in line {begun}: is a quotation mark not closed there?"
+                        remedy = f"is a quotation mark not closed in line {begun}, where these fields begin?"
                     elif form.separator == "," and len(row) > fields:
                         remedy += "; is the decimal mark a comma, too? Then separate columns by semicolons"
-                    return f"line {line} has {counted(len(row), 'field')}, {first} {fields}; {remedy}"
+                    return f"has {counted(len(row), 'field')} in line {line}, but {fields} in {first}; {remedy}"
     except (OSError, EOFError, zlib.error, csv.Error, StopIteration):
         return None
     return None

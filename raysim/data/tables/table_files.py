@@ -58,8 +58,8 @@ class Files:
         """
         if column in self.table.column_names:
             raise DataError(
-                f"data.silo: '{self.files[0][0]}' has a column '{column}'; set data.silo to it, or rename it so that "
-                "the files' names are the hospitals"
+                f"data.silo: '{self.files[0][0]}' has a column '{column}'; name this column in data.silo, or rename "
+                "it to use the files' names as the names of the hospitals"
             )
         homes: dict[str, Path] = {}
         for file, _ in self.files:
@@ -148,7 +148,7 @@ def read_files(
     except pa.ArrowException as error:
         raise DataError(
             f"{field}: a column has different types in different files ({' '.join(str(error).split())[:160]}); "
-            "write it in one type"
+            "write this column with one type"
         ) from None
     several = tuple((file, each.table.num_rows + each.blank) for file, each in zip(files, read, strict=True))
     form = read[0].form, read[0].decimal
@@ -236,4 +236,4 @@ def _differences(files: Sequence[Path], tables: Sequence[pa.Table], dropped: Col
         many = f"{len(lacking)} of {len(files)} files" if len(lacking) > 2 else listed(lacking)
         differences.append(f"'{name}' (not in {many})")
     more = f" and {len(partial) - _NAMED} more" if len(partial) > _NAMED else ""
-    return [f"files do not have the same columns: {', '.join(differences)}{more}; they are missing there"]
+    return [f"files do not have the same columns: {', '.join(differences)}{more}; their values are missing there"]

@@ -42,7 +42,8 @@ def check_attacks(
         )
     if adversary.attack == "backdoor" and adversary.label >= classes:
         raise ConfigError(
-            f"adversary.label: {adversary.label} is not one of {classes} classes; write one below {classes}"
+            f"adversary.label: {adversary.label} is not the number of a class; the label has {classes} classes; write "
+            f"a number from 0 to {classes - 1}"
         )
     if aggregation is not None and aggregation.root in [names[i] for i in bad.tolist()]:
         raise ConfigError(

@@ -31,7 +31,7 @@ class named:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, SystemExit) and importing.ended_by_plugin(error):
             raise HospitalFailed(
-                f"hospital '{self._name}' failed while {self._doing}; its code {importing.exit_call(error)}; "
+                f"hospital '{self._name}' failed while {self._doing}, because its code {importing.exit_call(error)}; "
                 "raise an error instead"
             ) from None
         if isinstance(error, Exception) and of_full_memory(error):

@@ -181,7 +181,7 @@ class CohortTraining:
     def _sized(self, trained: NDArray[Any], tasks: int) -> NDArray[Any]:
         wanted = tasks, self._plan.models.shape[1]
         if trained.shape != wanted:
-            raise ValueError(f"the model has trained an array {trained.shape}; return one of the shape {wanted}")
+            raise ValueError(f"the model's training returned an array of shape {trained.shape}; return shape {wanted}")
         return trained
 
     def _named(self, j: int) -> named:

@@ -120,5 +120,5 @@ class HospitalModel:
     def _sized(self, theta: Floats) -> NDArray[Any]:
         size = self._model.layout.size
         if np.shape(theta) != (size,):
-            raise ValueError(f"parameters have shape {list(np.shape(theta))}, but the model has {size}")
+            raise ValueError(f"the parameters have shape {list(np.shape(theta))}, but the model needs shape [{size}]")
         return np.asarray(theta, dtype=self._precision)

@@ -42,7 +42,10 @@ class Groups:
             if groups.shape != (last - first,) or (
                 len(groups) and not 0 <= groups.min() <= groups.max() < division.count
             ):
-                raise ValueError(f"{type(division).__name__} gives group numbers outside 0..{division.count - 1}")
+                raise ValueError(
+                    f"{type(division).__name__} must give a group number from 0 to {division.count - 1} for each of "
+                    f"{last - first} rows, but gives other numbers or shape {list(groups.shape)}"
+                )
             by_hospital[hospital] = groups
         return by_hospital[hospital]
 

@@ -67,9 +67,7 @@ def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequen
     for attribute in wanted or ():
         if attribute not in attributes:
             remedy = (
-                f"known: {', '.join(attributes)}"
-                if attributes
-                else "its source has no attributes of patients; leave it out"
+                f"known: {', '.join(attributes)}" if attributes else "remove the key, because the data source has none"
             )
             raise ConfigError(f"evaluation.groups: '{attribute}' is not an attribute of these patients; {remedy}")
     chosen = attributes if wanted is None else tuple(wanted)

@@ -253,7 +253,7 @@ class SecureSums(Step):
     def resume(self, memory: Sequence[int] | None) -> None:
         """Continue from ``memory``, the two counts in a checkpoint. Raises ``ValueError`` if they are impossible."""
         if memory is None or len(memory) != 2:
-            raise ValueError("it does not count its secure sums")
+            raise ValueError("it lacks the numbers of secure sums tried and given up")
         self._tried = whole_number(memory[0], "number of secure sums", 2**53)
         self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
 

@@ -171,7 +171,7 @@ def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
     if section.epsilon is not None and section.noise_multiplier is None:
         cost = accountant.epsilon(others.gaussians, section.delta) + others.laplace
         if cost >= section.epsilon:
-            often = f", metrics {terms.evaluations} times" if MEASURED in section.noisy else ""
+            often = f" (with metrics {terms.evaluations} times)" if MEASURED in section.noisy else ""
             raise ConfigError(
                 f"privacy.statistics: noisy statistics cost epsilon {cost:.4g}{often}, which leaves "
                 f"nothing of privacy.epsilon: {section.epsilon:g} for training; give more noise"

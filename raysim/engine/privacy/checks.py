@@ -151,8 +151,8 @@ def _check_figures(job: Job, federation: Federation) -> None:
         )
     if declared is None and not federation.classes:
         raise ConfigError(
-            f"{named}.range: not set, but data.label is a number, and the noise on its errors is scaled by "
-            "its range; declare the least and the greatest label, such as [0, 30]"
+            f"{named}.range: not set, but data.label is a number, and the noise on errors is scaled by the "
+            "label's range; declare the least and the greatest label, such as [0, 30]"
         )
     if evaluation.groups:
         raise ConfigError(
@@ -197,7 +197,7 @@ def _check_system(job: Job) -> None:
         if getattr(rounds, key) != usual:
             raise ConfigError(
                 f"system.rounds.{key}: {getattr(rounds, key)} makes hospitals' participation depend on each other, and "
-                f"privacy.unit: {section.unit} needs independent sampling; leave it {usual}"
+                f"privacy.unit: {section.unit} needs independent sampling; set it to {usual}"
             )
 
 
@@ -210,7 +210,7 @@ def _check_descent(job: Job, federation: Federation) -> None:
     if why is not None:
         raise ConfigError(
             f"model.name: gradients of '{work.model.name or work.model.class_path}' are not clipped by patient, "
-            f"because it {why}, so privacy.unit: {section.unit} cannot be guaranteed; choose another model"
+            f"because this model {why}, so privacy.unit: {section.unit} cannot be guaranteed; choose another model"
         )
     if section.effective_mode == "pooled" and work.optimizer.name != "sgd":
         raise ConfigError(
@@ -283,8 +283,8 @@ def _check_size(section: PrivacySection, terms: Terms) -> None:
         bits = bit_noise(section.adaptive, expected)
         if multiplier and not 2.0 * bits > multiplier:
             raise ConfigError(
-                f"privacy.adaptive.bits: noise of {bits:g} on the bits costs more than privacy.noise_multiplier: "
-                f"{multiplier:.4g} allows; give more than {multiplier / 2:.4g}, or sample more hospitals than the "
+                f"privacy.adaptive.bits: noise of {bits:g} on the bits is too little for privacy.noise_multiplier: "
+                f"{multiplier:.4g}; give more than {multiplier / 2:.4g}, or sample more hospitals than the "
                 f"{expected:g} expected in a round"
             )
         if section.effective_mode == "distributed" and MOST_BITS < bits < math.inf:

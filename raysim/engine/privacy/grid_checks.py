@@ -42,15 +42,15 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
         )
     if section.hides_sizes:
         raise ConfigError(
-            "compression.name: 'grid' needs room for the gradients of all patients of a hospital, and "
-            "privacy.sizes: noisy hides their number; leave one of the two out"
+            "compression.name: 'grid' must know how many patients' gradients a hospital adds, and "
+            "privacy.sizes: noisy hides this number; leave one of the two out"
         )
     whole = multiplier * section.clip
     least, most = whole / math.sqrt(max(terms.left, 1)), whole / math.sqrt(max(terms.fewest - 1, 1))
     if least < STEPS * compression.step:
         raise ConfigError(
             f"compression.step: {compression.step:g} is more than a third of the noise that each hospital adds for "
-            f"privacy.mode: {section.effective_mode}, so that rounding would hide it; give at most "
+            f"privacy.mode: {section.effective_mode}, so rounding would hide this noise; give at most "
             f"{_down(least / STEPS):g}"
         )
     longest = section.clip * max(terms.patients, default=1) + DEVIATIONS * most

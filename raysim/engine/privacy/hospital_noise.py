@@ -65,7 +65,7 @@ class HospitalNoise(Guard):
         if problem.spread and self._section.adaptive is not None:
             raise ConfigError(
                 "privacy.adaptive: changes the clip, but the weights of hospitals under strategy "
-                f"'{self._job.name}' depend on it; remove it"
+                f"'{self._job.name}' depend on the clip; remove privacy.adaptive"
             )
         self._weights, self._problem = self._fixed(view, cohort.state), problem
         return replace(cohort, problem=weighed(problem, self._weights.weight[cohort.ids]))

@@ -74,7 +74,7 @@ def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | 
     if classes:
         return FigureNoise(noise, TwoClasses() if classes == 2 else Classes(classes))
     if statistic is None or statistic.range is None:
-        raise ValueError("no range of the label is declared, which noise on its errors needs")
+        raise ValueError("noise on errors needs a range of the label; declare privacy.statistics.metrics.range")
     return FigureNoise(noise, Errors(*statistic.range))
 
 
@@ -83,8 +83,8 @@ def left_out(section: PrivacySection | None) -> list[str]:
     if section is None or MEASURED not in section.noisy:
         return []
     return [
-        f"privacy.statistics.{MEASURED}: figures of the headline model alone, from noisy sums; no training losses, "
-        "no figures by group, of calibration or at thresholds, and no intervals of single hospitals"
+        f"privacy.statistics.{MEASURED}: only figures of the headline model are computed, from noisy sums; left out "
+        "are training losses, figures by group, of calibration or at thresholds, and intervals of single hospitals"
     ]
 
 

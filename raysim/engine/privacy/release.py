@@ -162,7 +162,7 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
     if sent is None:
         return
     reasons = {
-        "trains before the problem whose result it sends": problem.upload is None,
+        "trains other models before those that it sends": problem.upload is None,
         "sends hospitals' losses": sent.losses,
         "trains on groups of patients": problem.groups is not None,
         # A model made only by noisy steps is as private as the update.

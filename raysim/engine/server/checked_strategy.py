@@ -108,7 +108,7 @@ class CheckedStrategy(Strategy):
                 check_call(call, view.sizes)
                 calls += 1
                 if calls > MOST_CALLS:
-                    raise Invalid(f"round: it has made {MOST_CALLS} calls without returning a state; let it end")
+                    raise Invalid(f"round: made more than {MOST_CALLS} calls without returning a state; return a state")
             answer = yield call
 
     def done(self, view: FederationView, state: State) -> bool:

@@ -163,13 +163,14 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
     trained = int((federation.sizes("train") > 0).sum())
     if job.secure is not None and job.secure.minimum > trained:
         raise ConfigError(
-            f"secure.minimum: {job.secure.minimum} is more than the {trained} hospitals with training rows, so that no "
-            f"sum could be read; lower it{', or write strategy.sums: clear' if job.strategy.hides_sums() else ''}"
+            f"secure.minimum: {job.secure.minimum} is more than the {trained} hospitals with training rows, so no "
+            "sum could be read; lower secure.minimum"
+            f"{', or write strategy.sums: clear' if job.strategy.hides_sums() else ''}"
         )
     if job.secure is not None and job.secure.threshold != "auto" and int(job.secure.threshold) > trained:
         raise ConfigError(
             f"secure.threshold: {job.secure.threshold} is more than the {trained} hospitals with training rows, so "
-            "that no secret could be opened; lower it, or write auto"
+            "no secret could be recovered; lower secure.threshold, or write auto"
         )
     if job.secure is not None and isinstance(count := job.secure.neighbours, int) and count >= max(trained, 3):
         raise ConfigError(

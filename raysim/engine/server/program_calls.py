@@ -43,7 +43,7 @@ def check_programs(job: Job) -> None:
         ),
         "compression": (
             compressed,
-            "entries that it leaves out are sent in a later round, but sums of programs are needed at once",
+            "entries that it leaves out are sent in a later round, too late for sums of programs",
         ),
         "system": (
             job.system is not None,

@@ -46,7 +46,7 @@ def check_resumed(server: JobServer, since: RunState) -> None:
     if job.privacy is None:
         return
     if since.round >= job.rounds:
-        raise ValueError("there is no round after it, so that its ledger cannot be checked")
+        raise ValueError("it was written after the last round, and its ledger can be checked only if a round follows")
     due = partial(_due, server, since) if in_rounds else lambda round: ()
     always = job.privacy.unit == "hospital" or job.privacy.effective_mode == "pooled"
     check_guarantee(history, _setup_again(server), due, always=always)
@@ -155,7 +155,7 @@ def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequen
         if kind in UPDATES:
             senders.setdefault(t, set()).update(ids.tolist())
     if len(history.cohorts) != len(history.rounds):
-        raise ValueError(f"it has cohorts of {len(history.cohorts)} rounds, and {len(history.rounds)} were run")
+        raise ValueError(f"it has cohorts of {len(history.cohorts)} rounds, but {len(history.rounds)} rounds were run")
     for row, cohort in zip(history.rounds, history.cohorts, strict=True):
         if always and cohort is not None and row.round not in senders:
             raise ValueError(f"its ledger has no updates of round {row.round}")

@@ -115,8 +115,16 @@ def test_columns_that_a_hospital_lacks_are_named_together() -> None:
         "never": np.full(H * ROWS, np.nan),
     }
     assert [(suspect.feature, suspect.level, suspect.text) for suspect in found(columns)] == [
-        ("lactate", "ask", "features 'lactate' and 'ward' have no value at hospital 1: models there train without"),
-        ("glucose", "ask", "feature 'glucose' has no value at hospital 1 and hospital 2: models there train without"),
+        (
+            "lactate",
+            "ask",
+            "features 'lactate' and 'ward' have no value at hospital 1: training there lacks this information",
+        ),
+        (
+            "glucose",
+            "ask",
+            "feature 'glucose' has no value at hospital 1 and hospital 2: training there lacks this information",
+        ),
     ]
 
 

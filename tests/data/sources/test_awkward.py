@@ -198,8 +198,8 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "a mark in the label",
         {"died": ["0", "1"] * 29 + ["1", "?"]},
         {},
-        "data.label: column 'died' holds numbers in 59 rows and other marks in 1 (first: row 60): '?' (1); correct "
-        "them, or remove these rows",
+        "data.label: column 'died' holds numbers in 59 rows and other marks in 1 row (first: row 60): '?' (1); "
+        "correct these marks, or remove these rows",
     ),
     (
         "a mark of all columns that is a class",
@@ -442,7 +442,7 @@ def test_limits_of_ages_are_settled_too(tmp_path: Path) -> None:
     [
         (
             {"censored": {">": "half"}},
-            "half of a limit is below it, but these values are above the limit; use limit or missing",
+            "half gives a value below the limit, but values marked > are above the limit; use limit or missing",
         ),
         ({"censored": {"<": "double"}}, "Input should be 'half', 'limit' or 'missing'"),
         ({"na_values": [None]}, "null is not a text; quote the text of the table"),

@@ -91,7 +91,7 @@ def images(shape: tuple[int, ...] = (28, 28), labels: int = 10) -> None:
         (lambda: None, "data.path: images has no train-images-idx3-ubyte.gz; name the folder of Fashion-MNIST"),
         (lambda: images((27, 27)), "data.path: images (train) holds images of shape (40, 27, 27) and type uint8"),
         (lambda: images(labels=11), "data.path: images (train) holds labels outside 0..9, the first 10 in row 11;"),
-        (lambda: images(labels=9), "data.source: the pool has no row of class 'boot'; check its files"),
+        (lambda: images(labels=9), "data.source: the pool has no row of class 'boot'; check the files of the source"),
     ],
     ids=["missing", "shape", "labels", "absent"],
 )
@@ -262,7 +262,7 @@ def test_a_review_of_nobody_where_reviewers_are_hospitals(capsys, monkeypatch):
     ("smallest", "message"),
     [
         (50, "data.smallest: 50 rows are more than any user has (the largest: 2); lower it"),
-        (2, "data.smallest: all with 2 rows together has no row of class 'positive'; lower it"),
+        (2, "data.smallest: the pool of hospitals with 2 rows or more has no row of class 'positive'; lower it"),
     ],
 )
 def test_users_too_small_to_be_hospitals(smallest, message, capsys, monkeypatch):
@@ -279,7 +279,7 @@ def test_a_category_that_no_review_has(capsys, monkeypatch):
         Path(name).write_text("userId,Text,Cat1\n" + "".join(f"A,text,{c}\n" for c in CATEGORIES[1:]))
     data = DIGITS | {"data.source": "amazon_reviews", "data.path": ".", "data.preprocessing": "none"}
     said = refused(["run", *settings(data)], capsys, monkeypatch)
-    assert said == "data.source: the pool has no row of class 'baby products'; check its files"
+    assert said == "data.source: the pool has no row of class 'baby products'; check the files of the source"
 
 
 STUDY = {"data.source": "digits", "study.alphas": "[50, 1]", "study.clients": "[5]", "study.seeds": "[0, 1]"}

@@ -168,7 +168,7 @@ def test_decimals_of_a_parquet_file_tell_the_decimal_mark_as_texts_do(tmp_path: 
     frame.to_csv(tmp_path / "rows.csv", index=False)
     frame.to_parquet(tmp_path / "rows.parquet")
     for path in (tmp_path / "rows.csv", tmp_path / "rows.parquet", stored(frame)):
-        assert "and column 'price' numbers with a point" in str(read(path, {}))
+        assert "and column 'price' has numbers with a point" in str(read(path, {}))
 
 
 def test_a_unit_that_no_value_has_changes_nothing(tmp_path: Path) -> None:

@@ -65,7 +65,9 @@ def test_the_six_features_by_hand(tmp_path: Path):
 def test_the_largest_hospitals_are_kept_and_too_few_are_refused(tmp_path: Path):
     folder = tables(tmp_path / "eicu")
     assert set(EicuBrief(path=folder, hospitals=1, smallest=1).read().silo) == {"7"}
-    with pytest.raises(DataError, match=r"data.hospitals: 2, but 1 have 2 stays or more; lower either"):
+    with pytest.raises(
+        DataError, match=r"data.hospitals: 2, but the number of hospitals with 2 stays or more is 1; lower"
+    ):
         EicuBrief(path=folder, hospitals=2, smallest=2).read()
     (folder / "apachePatientResult.csv").unlink()
     with pytest.raises(DataError, match=r"has no apachePatientResult.csv\(.gz\), which source eicu_brief needs"):

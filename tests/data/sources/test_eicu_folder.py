@@ -227,7 +227,7 @@ def test_an_empty_table(folder: Path, text: str) -> None:
 def test_ragged_rows(folder: Path) -> None:
     (folder / "lab.csv").write_text(",".join(TABLES["lab"]) + "\n1,10,10,sodium,140\n1,10,10\n")
     assert message(folder) == (
-        f"data.path: {folder / 'lab.csv'} has 3 values in line 3 and 5 columns: "
+        f"data.path: {folder / 'lab.csv'} has 3 values in line 3, but 5 columns: "
         "download it again, or move it away to run without it"
     )
 

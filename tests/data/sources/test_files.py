@@ -201,7 +201,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "decimal commas between commas": (
         "t.csv",
         HEAD + "north,A,71,2,1,0\nsouth,B,64,3,25,1\n",
-        "line 2 has 6 fields, the first line 5; correct that line; is the decimal mark a comma, too? Then separate",
+        "has 6 fields in line 2, but 5 in the first line; correct line 2; is the decimal mark a comma, too? Then",
     ),
     "quoted decimal commas between commas": (
         "t.csv",
@@ -222,24 +222,32 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "points and commas in two columns": (
         "t.csv",
         HEAD.replace(",", ";") + "north;A;71.5;1,5;0\nsouth;B;64;2,3;1\n",
-        "has 2 numbers with a comma, and column 'age' numbers with a point; set whether",
+        "has 2 numbers with a comma, and column 'age' has numbers with a point; set whether",
     ),
     "no names": ("t.csv", PLAIN, "begins with a row of values; add a first line with the names of the columns"),
-    "row names of R": ("t.csv", HEAD[9:] + PLAIN, "line 2 has 5 fields, the first line 4; correct that line"),
+    "row names of R": ("t.csv", HEAD[9:] + PLAIN, "has 5 fields in line 2, but 4 in the first line; correct line 2"),
     "names again": ("t.csv", ASCII + ASCII, "has its column names again in row 4; remove that row"),
     "a separator behind each line": (
         "t.csv",
         HEAD + PLAIN.replace("\n", ",\n"),
-        "line 2 has 6 fields, the first line 5; remove the separator at the ends of lines, or add one to the line",
+        "has 6 fields in line 2, but 5 in the first line; remove the separator at the ends of lines, or add one",
     ),
     "an open quotation mark": (
         "t.csv",
         HEAD + 'east,"A,71,2.1,0\n' + PLAIN,
-        "line 5 has 2 fields, the first line 5; it begins in line 2: is a quotation mark not closed there?",
+        "has 2 fields in line 5, but 5 in the first line; is a quotation mark not closed in line 2, where these",
     ),
     "another separator": ("t.csv", ASCII.replace(",", "^"), "'hospital^ward^age^lactate^died'; set the separator"),
-    "a last line": ("t.csv", ASCII + "Total: 3 rows\n", "line 5 has 1 field, the first line 5; correct that line"),
-    "a last line below titles": ("t.csv", "Title\n" + ASCII + "end\n", "line 6 has 1 field, line 2 5; correct that"),
+    "a last line": (
+        "t.csv",
+        ASCII + "Total: 3 rows\n",
+        "has 1 field in line 5, but 5 in the first line; correct line 5",
+    ),
+    "a last line below titles": (
+        "t.csv",
+        "Title\n" + ASCII + "end\n",
+        "has 1 field in line 6, but 5 in line 2; correct line 6",
+    ),
 }
 """The file's name and content, and why it is refused."""
 
@@ -516,7 +524,7 @@ class TestAFileForEachHospital:
         records = Table(path=tmp_path / "*.csv", label="died", drop=["note"]).read()
         assert records.warnings == (
             "files do not have the same columns: 'lactate' (not in b.csv and c.csv), 'x' (not in b.csv and c.csv); "
-            "they are missing there",
+            "their values are missing there",
         )
         assert np.isnan(records.features["lactate"][1:]).all()
 
@@ -555,7 +563,9 @@ class TestAFileForEachHospital:
         written(tmp_path, "part2.csv", ASCII.replace("north", "east"))
         records = table(tmp_path / "part*.csv").read()
         assert records.silo.tolist() == ["north", "south", "north", "east", "south", "east"]
-        with pytest.raises(DataError, match=r"data.silo: '.*part1.csv' has a column 'hospital'; set data.silo to it"):
+        with pytest.raises(
+            DataError, match=r"data.silo: '.*part1.csv' has a column 'hospital'; name this column in data.silo"
+        ):
             Table(path=tmp_path / "part*.csv", label="died").read()
 
     def test_no_file_and_two_of_one_name(self, tmp_path: Path) -> None:

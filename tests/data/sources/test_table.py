@@ -259,8 +259,12 @@ def test_columns_of_the_split_are_no_features(tmp_path: Path) -> None:
         ("hospital,died,x\n,0,1\nb,1,2\n", {}, "data.silo: column 'hospital' has no value in 1 row .first: row 1."),
         ("hospital,died,x\na,0,1\nb,1,-inf\n", {}, "data.numeric: column 'x' holds -inf in row 2, not a finite"),
         ("hospital,died,x\na,0,1\nb,1,1e39\n", {}, "data.numeric: column 'x' holds 1e.39 in row 2, not a finite"),
-        ("hospital,died,x\na,0,1\n\nb,1\n", {}, "'.*own.csv' line 4 has 2 fields, the first line 3; correct that line"),
-        ("hospital,died,x\na,0,1\nb,1,2,3\n", {}, "line 3 has 4 fields, the first line 3"),
+        (
+            "hospital,died,x\na,0,1\n\nb,1\n",
+            {},
+            "'.*own.csv' has 2 fields in line 4, but 3 in the first line; correct line 4",
+        ),
+        ("hospital,died,x\na,0,1\nb,1,2,3\n", {}, "has 4 fields in line 3, but 3 in the first line"),
         ("hospital,died,died\na,0,1\n", {}, "two columns named 'died'; rename one"),
         (
             "hospital,died,day\na,0,2020-01-01\n",

@@ -94,7 +94,7 @@ def test_one_row_a_stay(tmp_path: Path, eicu: Path) -> None:
     assert records.notes == (
         f"yaib: 3 of 5 stays of {tmp_path / 'death'}, as known 3 hours after admission",
         "left out: 0 without a label, 2 without a hospital",
-        "dyn.parquet: time is a number, taken as seconds after admission (else say data.time_unit)",
+        "dyn.parquet: time is a number, taken as seconds after admission (data.time_unit sets another unit)",
         "death: 2 of 3 stays (66.7%)",
     )
     assert read(tmp_path / "death", eicu, silo="ward", hours=3).silo.tolist() == ["1/10", "2/10", "1/10"]
@@ -141,7 +141,10 @@ def test_the_unit_of_numbers_is_assumed_aloud_or_named(tmp_path: Path, eicu: Pat
     path = cohort(tmp_path / "c", per_stay(), unit=1, dyn=grid)
     assumed = read(path, eicu)
     assert assumed.features["hr_count"][0] == 8
-    assert "dyn.parquet: time is a number, taken as minutes after admission (else say data.time_unit)" in assumed.notes
+    assert (
+        "dyn.parquet: time is a number, taken as minutes after admission (data.time_unit sets another unit)"
+        in assumed.notes
+    )
     named = read(path, eicu, time_unit="hours")
     assert named.features["hr_count"][0] == 1
     assert not any("taken as" in note for note in named.notes)
@@ -217,8 +220,8 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, eicu: Path) -> None:
     )
     twice = pd.DataFrame({"stay_id": [1, 1], "age": [1.0, 2.0]})
     assert "sta.parquet has 1 row more than stays" in message(path=cohort(tmp_path / "s", per_stay(), sta=twice))
-    assert "label holds other values than 0 and 1" in message(path=cohort(tmp_path / "m", per_stay([0, 1, 2, 0, 0])))
-    assert "label holds other values than 0 and 1" in message(path=cohort(tmp_path / "x", per_stay(list("abcde"))))
+    assert "holds values other than 0 and 1" in message(path=cohort(tmp_path / "m", per_stay([0, 1, 2, 0, 0])))
+    assert "holds values other than 0 and 1" in message(path=cohort(tmp_path / "x", per_stay(list("abcde"))))
     uneven = pd.DataFrame(HOURS, columns=["stay_id", "time", "hr", "crea"])
     uneven["time"] = [0, 2, 2.5, 4, 2, 4, 6, 0]
     half = cohort(tmp_path / "u", per_stay(), dyn=uneven)
@@ -230,7 +233,9 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, eicu: Path) -> None:
         odd = pd.DataFrame({"stay_id": [1], "time": times, "hr": [80.0]})
         path = cohort(tmp_path / f"odd{k}", per_stay())
         odd.to_parquet(path / "dyn.parquet", index=False)
-        assert re.search(rf"dyn.parquet' column time holds \w*{kind}.*; export the cohort with", message(path=path))
+        assert re.search(
+            rf"column time of '.*dyn.parquet' holds \w*{kind}.*; export the cohort with", message(path=path)
+        )
     words = pd.DataFrame({"stay_id": [1], "time": [0], "note": ["calm"]})
     assert "string, not numbers" in message(path=cohort(tmp_path / "w", per_stay(), dyn=words))
     assert "outc.parquet' has no column label" in message(path=cohort(tmp_path / "l", per_stay().drop(columns="label")))

@@ -59,7 +59,11 @@ def test_hospitals_are_named_as_in_any_table(tmp_path: Path) -> None:
     [
         ("p.xlsx", b"PK\x03\x04", "predictions: .* is a corrupt zip archive"),
         ("p.csv", b"", "predictions: .* is empty; it needs a line of column names"),
-        ("p.csv", b"hospital,row\nnorth,1,2\n", "predictions: .* line 2 has 3 fields, the first line 2; correct that"),
+        (
+            "p.csv",
+            b"hospital,row\nnorth,1,2\n",
+            "predictions: .* has 3 fields in line 2, but 2 in the first line; correct line 2",
+        ),
     ],
 )
 def test_what_is_no_table(name: str, content: bytes, said: str, tmp_path: Path) -> None:

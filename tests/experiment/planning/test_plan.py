@@ -173,7 +173,7 @@ def test_a_strategy_taken_from_elsewhere_is_weighed_with_its_own_model(tmp_path,
 
 def test_a_strategy_to_be_taken_from_elsewhere_is_never_built_as_another_one():
     section = StrategySection.model_validate({"from": "rec.yaml"})
-    with pytest.raises(ConfigError, match=r"study.strategy.from: 'rec.yaml' is accepted only by run, compare and plan"):
+    with pytest.raises(ConfigError, match=r"study.strategy.from: only run, compare and plan accept this key"):
         plugins.build_strategy(section, "study.strategy")
 
 

@@ -195,7 +195,7 @@ def test_a_rule_is_stored_with_a_finished_run(labels: int) -> None:
         given = parts[3] + 0.2, seen, y[:labels]
         assert again.row(*given) == rule.row(*given)
     assert rules[0].row(parts[3] + 0.2, seen, y[:labels]) == 2
-    with pytest.raises(ValueError, match="which is not known here"):
+    with pytest.raises(ValueError, match="which this version does not know"):
         unpack_newcomers({"class": "os.system", "value": None}, {})
 
 

@@ -94,8 +94,8 @@ def _notes(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> li
 def _missed(tables: Collection[str]) -> list[str]:
     if "lab" not in tables:
         return [
-            "lacks lab: AKI is labelled by urine alone, and stays are not left out for fewer than two creatinine "
-            f"values or an eGFR below {LEAST_FILTRATION}, but where urine was not charted over six hours"
+            "lacks lab: AKI is labelled by urine alone; stays are left out if urine was not charted over six hours, "
+            f"and not for fewer than two creatinine values or an eGFR below {LEAST_FILTRATION}"
         ]
     if "intakeOutput" not in tables:
         return ["lacks intakeOutput: AKI is labelled by creatinine alone"]

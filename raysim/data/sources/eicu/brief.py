@@ -110,6 +110,7 @@ class EicuBrief(BaseModel):
         large = natural(sizes.index[sizes >= self.smallest])
         if len(large) < self.hospitals:
             raise DataError(
-                f"data.hospitals: {self.hospitals}, but {len(large)} have {self.smallest} stays or more; lower either"
+                f"data.hospitals: {self.hospitals}, but the number of hospitals with {self.smallest} stays or "
+                f"more is {len(large)}; lower data.hospitals or data.smallest"
             )
         return sorted(large, key=lambda name: -int(sizes[name]))[: self.hospitals]

@@ -192,7 +192,7 @@ def _reason(text: str) -> str:
     line = re.search(r"CSV Error on Line: (\d+)", text)
     where = f" in line {line[1]}" if line else ""
     if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text):
-        return f"has {counts[2]} values{where} and {counts[1]} columns"
+        return f"has {counts[2]} values{where}, but {counts[1]} columns"
     if "unterminated quote" in text:
         return f"has a quote that is not closed{where}"
     if "unicode" in text.lower():
