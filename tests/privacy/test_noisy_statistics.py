@@ -14,20 +14,21 @@ from raysim.config.reading import checked
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.data.federation import Federation
+from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.job import Outcome
+from raysim.engine.privacy import noisy_statistics
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import JobRun
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
-from raysim.privacy.noisy_sums import Mechanism
+from raysim.privacy.noisy_sums import Mechanism, total_of
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Send, Statistic, statistics_of
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
-from raysim.strategies.shared.label_counts import label_counts
+from raysim.strategies.shared.label_counts import LabelCounts, label_counts
 from tests.conftest import MakeFederation, job_of, run
 from tests.privacy.divergences import by_divergences
 from tests.privacy.test_patient import of_patients, private, section
@@ -62,6 +63,27 @@ def test_each_time_that_a_kind_is_told_in_a_round_it_gets_noise_of_its_own(feder
     assert told_twice.privacy is not None
     once = noisy(federation, ClustPsi(clusters=2), statistics={"label_counts": {"epsilon": 0.5}}, noise_multiplier=9.0)
     assert told_twice.privacy.epsilon == pytest.approx(once.privacy.epsilon + 0.5)
+
+
+def test_counts_that_weigh_classes_and_counts_of_the_strategy_have_different_noise(federate, monkeypatch):
+    """With the same noise, one of the two totals in shares, the difference would reveal the exact total."""
+    federation = federate([9] * 12, [5] * 12)
+    asked: list[np.ndarray] = []
+
+    class Curious(FedAvg):
+        def setup(self, view):
+            asked.append(statistics_of(view, LabelCounts(view.classes, noisy=True))[:, 0].sum(axis=0))
+            return super().setup(view)
+
+    first: list[np.ndarray] = []
+    monkeypatch.setattr(noisy_statistics, "total_of", lambda *args: first.append(total_of(*args)) or first[-1])
+    keys = {"mode": "local", "noise_multiplier": 5.0, "statistics": {"label_counts": {"noise_multiplier": 30.0}}}
+    job = replace(job_of(federation, Curious(), rounds=1), privacy=section(**keys), secure=SecureSection())
+    outcome = run(federation, replace(job, work=replace(job.work, class_weights="balanced")), 1)
+    exact = np.bincount(federation.y[pooled_rows(federation)], minlength=2)
+    shares = np.sqrt(2 * 12 // 3 - 1)
+    assert np.abs((asked[0] - shares * first[0]) / (1.0 - shares) - exact).min() > 1.0
+    assert outcome.ledger.times("label_counts") == 2
 
 
 def test_signatures_with_noise_cluster_hospitals_and_are_covered(federation):

@@ -105,7 +105,8 @@ class JobServer:
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self.private = self.strategy.private(view)
-        self.hospitals = RemoteHospitals(pool, work, self.private, None if since is None else since.states, job.privacy)
+        states = None if since is None else since.states
+        self.hospitals = RemoteHospitals(pool, work, self.private, states, job.privacy, before)
         size, uses_losses = self.layout.size, self.strategy.uses_selection() and job.selection.uses_losses
         self.travels = size - (0 if self.private is None else int(self.private.sum()))
         self.pipeline = UpdatePipeline(job, self.strategy, federation, size, self.private, self.first, self.guarantee)
