@@ -15,7 +15,7 @@ losses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ from raysim.strategies.base import (
     FederationView,
     Ids,
     LocalProblem,
+    MeanLoss,
     Needs,
     Newcomers,
     NonNegativeInt,
@@ -88,6 +89,9 @@ class SignatureClustering(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return cluster_problem(view, state, ids)
+
+    def asks(self, rounds: int) -> Mapping[str, int]:
+        return {MeanLoss.name: rounds // self.recluster_every} if self.recluster_every else {}
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
         if self.recluster_every or view.noisy(Signature.name):

@@ -17,6 +17,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.job import Outcome
 from raysim.engine.privacy import noisy_statistics
+from raysim.engine.privacy.privacy_ledger import guaranteed
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import JobRun
 from raysim.privacy import accountant, quick
@@ -28,6 +29,7 @@ from raysim.strategies.base import Send, Statistic, statistics_of
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import All
 from raysim.strategies.shared.label_counts import LabelCounts, label_counts
 from tests.conftest import MakeFederation, job_of, run
 from tests.privacy.divergences import by_divergences
@@ -230,6 +232,26 @@ def test_what_is_told_is_paid_for_out_of_the_same_epsilon(federation, mode):
         return of.noise_multiplier if mode == "pooled" else of.by_hospital["most"][1]
 
     assert noise(guaranteed) > 1.1 * noise(alone)
+
+
+@pytest.mark.parametrize("mode", ["pooled", "local"])
+@pytest.mark.parametrize(
+    ("strategy", "statistics", "job"),
+    [
+        (Clustered(clusters=2, signature=("size",), recluster_every=2), {"signature": {}, "loss": {}}, {"rounds": 9}),
+        (ClustPsi(clusters=2), {"label_counts": {"epsilon": 0.5}}, {"class_weights": "balanced"}),
+    ],
+    ids=["losses every second round", "label counts of two uses"],
+)
+def test_what_is_told_several_times_is_paid_for_each_time(federation, mode, strategy, statistics, job):
+    keys = {"mode": mode, "epsilon": 3.0, "statistics": statistics} | ({"rate": 1.0} if mode == "pooled" else {})
+    keys |= {"sizes": "public", "declared_public": ("sizes", "metrics")}
+    made = job_of(federation, strategy, rounds=job.get("rounds", 3), epochs=1, selection=All())
+    work = replace(made.work, class_weights=job.get("class_weights", "none"))
+    made = replace(made, privacy=section(**keys), work=work)
+    told = run(federation, made, 1).privacy
+    assert told.epsilon <= 3.0 * (1 + 1e-3)
+    assert told.epsilon == pytest.approx(guaranteed(made, federation).epsilon)
 
 
 def test_normal_noise_is_composed_with_training_and_not_added(federation):

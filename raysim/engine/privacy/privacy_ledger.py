@@ -23,6 +23,7 @@ from raysim.engine.privacy.calibration import (
     multipliers,
     releases_of_updates,
     terms_of,
+    times,
 )
 from raysim.engine.privacy.noisy_statistics import events
 from raysim.privacy import accountant
@@ -130,12 +131,12 @@ def guaranteed(job: Job, federation: Federation) -> Statement | None:
     """Return the privacy cost of ``job`` if all hospitals take part in all rounds and send only what every run sends:
     updates, sizes, scaling statistics, metrics, and messages with a planned epsilon.
     """
-    ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
+    ledger, everyone, terms = Ledger(), np.arange(len(federation.hospitals)), terms_of(job, federation)
     noisy = () if job.privacy is None else job.privacy.noisy
     for kind in {plain(each): each for each in (SIZE, *_scaled(federation), *noisy)}.values():
-        if kind != MEASURED:
+        for _ in range(times(kind, terms) if kind != MEASURED else 0):
             ledger.add(0, kind, everyone, 1)
-    for _ in range(terms_of(job, federation).evaluations):
+    for _ in range(terms.evaluations):
         ledger.add(job.rounds, MEASURED, everyone, 1)
     for round in range(1, job.rounds + 1):
         ledger.add(round, UPDATES[0], everyone, 1)

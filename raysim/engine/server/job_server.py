@@ -69,12 +69,13 @@ class JobServer:
             return np.asarray(answers.each[program.name])
 
         self.first = FirstAnswers.of(job, len(federation.classes), ask, earlier)
+        self.guarantee = guarantee_of(job, federation, self.first.sizes)
         work, self.strategy = weighted(job.work, federation, self.first), CheckedStrategy(job.strategy, job.name)
         self._balanced = work is not job.work
         self.job = job = replace(job, work=work)
         model = work.model.bind(federation, "cpu", work.precision)
         self.layout = model.layout
-        programs, self.guarantee = self.strategy.uses_programs(), guarantee_of(job, federation, self.first.sizes)
+        programs = self.strategy.uses_programs()
         view = FederationView(
             names=federation.hospitals,
             sizes=federation.sizes("train") if self.first.sizes is None else self.first.sizes,
