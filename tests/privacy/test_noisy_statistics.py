@@ -254,6 +254,21 @@ def test_what_is_told_several_times_is_paid_for_each_time(federation, mode, stra
     assert told.epsilon == pytest.approx(guaranteed(made, federation).epsilon)
 
 
+@pytest.mark.parametrize("mode", ["pooled", "local"])
+def test_a_patient_at_two_hospitals_changes_a_secure_sum_by_two_bounds(federate, mode):
+    """The noise of a sum hides one bound; two answers with all of the noise each cost less than half as much."""
+    federation = federate([9] * 12)
+    keys = {"mode": mode, "noise_multiplier": 1e4, "statistics": {"label_counts": {"noise_multiplier": 3.0}}}
+    made = section(**keys | ({"rate": 1.0} if mode == "pooled" else {}))
+    job = replace(job_of(federation, FedAvg(), rounds=1, selection=All()), privacy=made)
+    job = replace(job, work=replace(job.work, class_weights="balanced"))
+    clear, hidden = (run(federation, replace(job, secure=s), 1).privacy for s in (None, SecureSection()))
+    assert clear.epsilon == hidden.epsilon
+    bound = accountant.epsilon if mode == "pooled" else quick.epsilon_of
+    assert clear.at_two_hospitals == pytest.approx(bound([Gaussian(3.0, count=2)], 1e-3), rel=1e-2)
+    assert hidden.at_two_hospitals == pytest.approx(bound([Gaussian(3.0 / 2.0)], 1e-3), rel=1e-2)
+
+
 def test_normal_noise_is_composed_with_training_and_not_added(federation):
     """Local: by divergences at once, below the sum of what each costs; the golden composition of a Gaussian beside."""
     steps = quick.epsilon(4.0, 1.0, 9, 1e-3)

@@ -7,7 +7,7 @@ infinite against every adversary, because messages are published with the result
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
@@ -27,8 +27,9 @@ from raysim.engine.privacy.calibration import (
 )
 from raysim.engine.privacy.noisy_statistics import events
 from raysim.privacy import accountant
-from raysim.privacy.events import Event, Gaussian, Repeated, Written, written
+from raysim.privacy.events import Event, Gaussian, Repeated, Single, Written, written
 from raysim.privacy.statement import Statement
+from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.ledger import MEASURED, Ledger
 
 if TYPE_CHECKING:
@@ -50,14 +51,14 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     }
     covers += tuple(noisy)
     exact = tuple(kind for kind in released if kind not in covers and plain(kind) not in public)
-    others = list(noisy.values())
+    others, twice = list(noisy.values()), _at_each_of_two(noisy, secure=job.secure is not None)
     covered, multiplier, hospitals, at_two_hospitals = {}, section.noise_multiplier, None, None
     releases: dict[str, list[list[Written]]] = {}
     if section.own_steps:
         joined = ledger.rounds_with(UPDATES, len(terms.patients)) + job.earlier.rounds
         noise, each = multipliers(section, terms), by_hospital(section, terms, joined, others)
         at_two_hospitals = (
-            epsilon_at_two_hospitals(section, terms, joined, others) if section.unit == "patient" else None
+            epsilon_at_two_hospitals(section, terms, joined, twice) if section.unit == "patient" else None
         )
         with_patients = np.array(terms.patients) > 0
         steps = zip(terms.patients, noise, terms.rates, joined * np.array(terms.steps, np.int64), strict=True)
@@ -79,7 +80,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
             rounds = int(ledger.rounds_with(UPDATES, len(federation.hospitals)).max(initial=0))
         rounds += job.earlier.rounds
         if section.effective_mode == "pooled" and section.unit == "patient":
-            at_two_hospitals = _at_two_hospitals(section, terms, rounds, others)
+            at_two_hospitals = _at_two_hospitals(section, terms, rounds, twice)
         for adversary in get_args(Adversary):
             training = releases_of_updates(section, terms, adversary, multiplier or 0.0, rounds)
             exposed = training is None and rounds > 0
@@ -109,6 +110,21 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
         at_two_hospitals=at_two_hospitals,
         noise=section.noise,
     )
+
+
+def _at_each_of_two(noisy: Mapping[str, Single], *, secure: bool) -> list[Single]:
+    """Return the releases other than updates of each of two hospitals that have the same patient.
+
+    A patient at both changes a secure sum by up to two bounds. Two sums whose noise is smaller by the square root of 2
+    cost as much.
+    """
+    summed = (PREPROCESSING, LabelCounts.name) if secure else ()
+    return [
+        replace(event, multiplier=event.multiplier / math.sqrt(2.0))
+        if kind in summed and isinstance(event, Gaussian)
+        else event
+        for kind, event in noisy.items()
+    ]
 
 
 def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
