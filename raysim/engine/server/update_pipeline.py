@@ -37,6 +37,7 @@ from raysim.strategies.base import (
     Strategy,
     Update,
 )
+from raysim.traffic.ledger import SCALAR_BYTES, update_numbers
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
@@ -208,7 +209,10 @@ class UpdatePipeline:
         hidden = None if self.secure is None else self.secure.sent(problem, ids)
         if hidden is not None:
             return 8 * hidden[0], hidden[1]
-        return (None if self._compressed is None else update_bits(partials)), 0
+        bits = None if self._compressed is None else update_bits(partials)
+        if bits is not None:  # numbers that are sent with an update are not compressed
+            bits = bits + 8 * SCALAR_BYTES * update_numbers(problem)
+        return bits, 0
 
     def received(self, round: int, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
         """Return what the server receives from the hospitals ``ids`` that minimised ``problem``, with noise and without
