@@ -201,6 +201,14 @@ def test_a_network_is_audited_too(tmp_path):
     assert figures["right"] == figures["guesses"]
 
 
+def test_a_run_with_noisy_figures_is_audited_too(tmp_path):
+    """The auditor has the exact outputs, which a run itself refuses to write."""
+    public = ["size", "preprocessing"]
+    config = configuration("pooled", epsilon=4, declared_public=public, statistics={"metrics": {"epsilon": 0.5}})
+    figures = bound(config, tmp_path / "a")
+    assert 3.5 < figures["epsilon_claimed"] <= 4
+
+
 def sabotaged(*arguments: str) -> None:
     """The command ``raysim`` where no noise is added."""
     import sys
