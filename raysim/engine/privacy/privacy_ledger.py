@@ -28,6 +28,7 @@ from raysim.engine.privacy.calibration import (
 from raysim.engine.privacy.noisy_statistics import events
 from raysim.privacy import accountant
 from raysim.privacy.events import Event, Gaussian, Repeated, Single, Written, written
+from raysim.privacy.scaler import SUMMED
 from raysim.privacy.statement import Statement
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.ledger import MEASURED, Ledger
@@ -51,7 +52,9 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     }
     covers += tuple(noisy)
     exact = tuple(kind for kind in released if kind not in covers and plain(kind) not in public)
-    others, twice = list(noisy.values()), _at_each_of_two(noisy, secure=job.secure is not None)
+    summed = [PREPROCESSING] if federation.preprocessing_noise.endswith(SUMMED) else []
+    summed += [LabelCounts.name] if job.secure is not None else []
+    others, twice = list(noisy.values()), _at_each_of_two(noisy, summed)
     covered, multiplier, hospitals, at_two_hospitals = {}, section.noise_multiplier, None, None
     releases: dict[str, list[list[Written]]] = {}
     if section.own_steps:
@@ -112,13 +115,12 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     )
 
 
-def _at_each_of_two(noisy: Mapping[str, Single], *, secure: bool) -> list[Single]:
+def _at_each_of_two(noisy: Mapping[str, Single], summed: Sequence[str]) -> list[Single]:
     """Return the releases other than updates of each of two hospitals that have the same patient.
 
-    A patient at both changes a secure sum by up to two bounds. Two sums whose noise is smaller by the square root of 2
-    cost as much.
+    A patient at both changes a secure sum, such as those of the kinds ``summed``, by up to two bounds. Two sums whose
+    noise is smaller by the square root of 2 cost as much.
     """
-    summed = (PREPROCESSING, LabelCounts.name) if secure else ()
     return [
         replace(event, multiplier=event.multiplier / math.sqrt(2.0))
         if kind in summed and isinstance(event, Gaussian)
