@@ -135,7 +135,7 @@ def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others
     """
     if not rounds:
         return 0.0
-    if not terms.sampled:
+    if not terms.sampled or section.sampling >= 1:
         # The patient is certain to be in both hospitals' sums, and changes the total by up to two bounds.
         each = [replace(event, count=2 * event.count) for event in others]
         return accountant.epsilon(
