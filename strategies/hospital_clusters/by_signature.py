@@ -50,7 +50,15 @@ from raysim.strategies.shared.clustering import (
     number_of,
     with_enough,
 )
-from raysim.strategies.shared.signatures import BLOCKS, Block, NearestSignature, Signature, signatures, standardise
+from raysim.strategies.shared.signatures import (
+    BLOCKS,
+    Block,
+    NearestSignature,
+    Signature,
+    fill_with_column_means,
+    signatures,
+    standardise,
+)
 from raysim.strategies.trees.by_cluster import ClusterTrees
 
 
@@ -120,7 +128,8 @@ def reclustered(view: FederationView, state: State, clusters: int, block_scale: 
     if state.rounds % every:
         return state
     ids, previous = view.trainable, members(state) - 1
-    losses = standardise(mean_losses(view, state.models[1:], ids))
+    # A hospital whose number of rows is hidden may have none, and thus no losses.
+    losses = standardise(fill_with_column_means(mean_losses(view, state.models[1:], ids)))
     if block_scale:
         losses = losses / np.sqrt(losses.shape[1])
     columns = np.hstack([state.columns, losses])

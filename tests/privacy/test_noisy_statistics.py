@@ -29,6 +29,7 @@ from raysim.strategies.base import Send, Statistic, statistics_of
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.selections.sampling import All
 from raysim.strategies.shared.label_counts import LabelCounts, label_counts
 from tests.conftest import MakeFederation, job_of, run
@@ -174,6 +175,21 @@ def test_the_bits_do_not_depend_on_how_many_actors_there_are(federation):
     alone, several = (noisy(of_patients(federation, 2), ClustPsi(clusters=2), actors, **keys) for actors in (1, 4))
     assert (alone.models == several.models).all()
     assert alone.privacy == several.privacy
+
+
+@pytest.mark.parametrize(
+    ("strategy", "keys"),
+    [
+        (Newton(), {"mode": "pooled"}),
+        (Clustered(clusters=2, recluster_every=1), {"declared_public": ("metrics", "signature", "loss")}),
+    ],
+    ids=["newton", "clusters by losses"],
+)
+def test_a_hospital_whose_rows_are_hidden_may_have_none(federation, strategy, keys):
+    assert 0 in SIZES
+    outcome = noisy(federation, strategy, noise_multiplier=1.0, **keys)
+    assert np.isfinite(outcome.models).all()
+    assert all(row.cohort_size == len(SIZES) for row in outcome.rounds)
 
 
 # --- what it costs
