@@ -146,6 +146,18 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(federation):
         assert outcome.facts == alone.facts
 
 
+@pytest.mark.parametrize("mode", ["model", "execute"])
+def test_control_variates_are_whole_beside_a_compressed_update(federation, mode):
+    compression = CompressionSection(name="random_k", ratio=0.5)
+    plain = replace(job_of(federation, made("scaffold"), rounds=2), compression=compression)
+    secure = replace(hidden(federation, made("scaffold"), {"mode": mode}, rounds=2), compression=compression)
+    outcome = run(federation, secure, 2)
+    same(outcome, run(federation, plain, 1))
+    whole = traffic.up(2, 8) + traffic.up(4, 8)
+    sent = [each for round, kind, _, each, _ in outcome.ledger.entries if round == 1 and kind in ("update", "variate")]
+    assert (np.sum(sent, axis=0) == whole).all()
+
+
 @pytest.mark.parametrize("kind", [{"name": "random_k", "ratio": 0.5}, {"name": "grid", "bits": 12, "feedback": "ef"}])
 def test_what_can_be_added_up_can_be_compressed(federation, kind):
     section = CompressionSection(**kind)

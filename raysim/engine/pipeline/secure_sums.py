@@ -40,16 +40,24 @@ different numbers have different masks."""
 class SecureSums(Step):
     """The server's side of secure aggregation in one job.
 
-    ``name`` is the strategy's name in errors. ``size`` is the number of model parameters that hospitals send.
+    ``name`` is the strategy's name in errors. ``size`` is the number of model parameters that hospitals send, and
+    ``width`` the number of all parameters, which is the length of sums; None means ``size``.
     """
 
     def __init__(
-        self, section: SecureSection, seed: int, name: str, size: int, privacy: PrivacySection | None = None
+        self,
+        section: SecureSection,
+        seed: int,
+        name: str,
+        size: int,
+        privacy: PrivacySection | None = None,
+        width: int | None = None,
     ) -> None:
         """If ``privacy`` is given, hospitals may add shares of the privacy noise to their messages. A sum is then
         opened only if it contains enough of these shares.
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
+        self._width = size if width is None else width
         self._noisy = privacy is not None and privacy.effective_mode in ("pooled", "distributed")
         self._sends_bits = privacy is not None and privacy.sends_bits
         self._sends = Counter[int]()
@@ -215,7 +223,7 @@ class SecureSums(Step):
             at = np.flatnonzero(weights[:, g])
             p = self._size
             if g >= first:
-                p = min(p, problem.extra_numbers - (g - first) * p)
+                p = min(self._width, problem.extra_numbers - (g - first) * self._width)
             of_sum = _bytes_of(secure, ids[at], p)
             sent[at] += of_sum[0]
             down += of_sum[1]
@@ -275,7 +283,7 @@ class SecureSums(Step):
             weight[np.arange(entries), into] = sent.weight
             if problem.spread:  # a hospital is in all sums, whichever it has chosen
                 weight[:] = sent.weight[:, None]
-        rows = number_rows(problem, self._size)
+        rows = number_rows(problem, self._width)
         return np.column_stack([weight, np.ones((entries, rows)) * extra_weights(sent)[:, None]]) if rows else weight
 
     def _sum(self, round: int, group: int, ids: Ids) -> SecureSum | None:

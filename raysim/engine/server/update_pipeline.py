@@ -111,7 +111,7 @@ class UpdatePipeline:
             compression, masked = None if self._compressed is None else self._compressed.compression, travels
             if compression is not None and compression.name == "random_k":
                 masked = compression.count(travels)  # all mask the same entries
-            self.secure = SecureSums(job.secure, seed, name, masked, privacy)
+            self.secure = SecureSums(job.secure, seed, name, masked, privacy, size)
         if guarantee is not None:
             from raysim.engine.privacy.hospital_noise import HospitalNoise
             from raysim.engine.privacy.patient_noise import PatientNoise
