@@ -231,15 +231,17 @@ class SecureSums(Step):
             of_number = _bytes_of(masking.number_sum, ids, 1)
             sent += of_number[0]
             down += of_number[1]
-        apart = sum(math.prod(shape) for kind, shape in problem.extras.values() if kind != UPDATE)
-        sent -= 4 * apart  # counted as another kind
-        return np.maximum(sent - 4, 0), down
+        return np.maximum(sent - _counted_apart(problem), 0), down
 
-    def most_bits(self, hospitals: int) -> int:
-        """Return the largest number of bits that one hospital sends for a secure sum over ``hospitals`` hospitals."""
-        around = graph.degree(self._section.neighbours, hospitals)
-        number_bytes = int(traffic.up(1, around)) if self._sends_bits else 0
-        return 8 * (traffic.up(self._size, around) + number_bytes - 4)
+    def most_bits(self, hospitals: int, problem: LocalProblem) -> int:
+        """Return the largest number of bits that one hospital sends for the secure sums of ``problem`` over
+        ``hospitals`` hospitals.
+        """
+        around, numbers = graph.degree(self._section.neighbours, hospitals), problem.extra_numbers
+        sums = problem.sent.sums if problem.sent is not None and problem.spread else 1
+        parts = [self._size] * sums + [min(self._width, numbers - at) for at in range(0, numbers, self._width)]
+        parts += [1] if self._sends_bits else []
+        return 8 * (sum(int(traffic.up(p, around)) for p in parts) - _counted_apart(problem))
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
         """Return the bytes of a secure sum of ``scalars`` numbers before the first round: what each hospital sends, and
@@ -304,6 +306,13 @@ class SecureSums(Step):
         if not chance:
             return frozenset()
         return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)
+
+
+def _counted_apart(problem: LocalProblem) -> int:
+    """Return the bytes of a hospital's numbers that are in secure sums but counted apart: its number of rows, and
+    arrays of other kinds.
+    """
+    return 4 + 4 * sum(math.prod(shape) for kind, shape in problem.extras.values() if kind != UPDATE)
 
 
 def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[int | NDArray[np.int64], int]:
