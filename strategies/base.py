@@ -269,6 +269,12 @@ class Strategy(Settings):
         rows = {"global": everyone, "cluster": state.cluster, "personal": np.full_like(everyone, OWN)}
         return {name: of_model for name in self.serves if (of_model := rows[name]) is not None}
 
+    def asks(self, rounds: int) -> Mapping[str, int]:
+        """Return how often a hospital sends statistics in a run of ``rounds`` rounds, by kind. The noise of a privacy
+        guarantee is chosen for these numbers. Kinds that are not named are sent at most once.
+        """
+        return {}
+
     def starts(self, view: FederationView) -> Floats:
         """Return the strategy's initial models, ``[K, P]``.
 

@@ -35,6 +35,9 @@ class Terms:
     evaluations: int = 1
     """The largest number of times that models are evaluated in the run."""
 
+    asked: tuple[tuple[str, int], ...] = ()
+    """How often a hospital sends statistics, by kind; other kinds are sent at most once."""
+
     @property
     def units(self) -> int:
         """Return the number of patients, training rows or hospitals, whichever the guarantee protects."""

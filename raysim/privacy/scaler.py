@@ -14,6 +14,9 @@ from raysim.core.arrays import Floats
 from raysim.privacy.events import Laplace
 from raysim.privacy.noisy_sums import Bounds, Hidden, Mechanism, noisy_sum, total_of
 
+SUMMED = ", in one secure sum"
+"""The end of :attr:`ScalerNoise.named` if the server has learned only the secure sum over hospitals."""
+
 
 @dataclass(frozen=True)
 class ScalerNoise:
@@ -33,7 +36,7 @@ class ScalerNoise:
     @property
     def named(self) -> str:
         """Return the text that a prepared federation stores to identify this noise."""
-        return f"{self.mechanism.event!r}, {self.unit}, {self.rows}"
+        return f"{self.mechanism.event!r}, {self.unit}, {self.rows}{SUMMED if self.shared else ''}"
 
     @property
     def key(self) -> tuple[object, ...]:

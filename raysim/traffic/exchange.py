@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,18 @@ class Traffic:
     """
 
     def __init__(
-        self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
+        self,
+        ledger: Ledger,
+        strategy: Strategy,
+        view: FederationView,
+        size: int,
+        losses: bool,
+        bits: Callable[[LocalProblem], int | None] = lambda problem: None,
     ) -> None:
         """Begin to count a job's traffic, at the time before the first round.
 
         A model has ``size`` parameters. ``losses`` says whether the client selection receives hospitals' losses.
-        ``bits`` is the largest number of bits of a compressed update; None if updates are not compressed.
+        ``bits(problem)`` is the largest number of bits of a compressed or masked update; None for other updates.
         """
         self._bits = bits
         self.ledger = ledger
@@ -199,7 +205,7 @@ class Traffic:
             self._size,
             models,
             self.uses_losses(problem),
-            self._vector_bytes(bits, len(ids)),
+            self._vector_bytes(bits, problem, len(ids)),
         )
         # A hospital whose update began in an earlier round has the models that it had at that time.
         hospitals, held = self._held(ids, problem, state)
@@ -223,7 +229,7 @@ class Traffic:
         hospitals, held = self._held(each, problem, state)
         self.models_held[hospitals] = held
         scratch = Ledger([Entry(0, "model", each, downlink(problem, self._size, models) * SCALAR_BYTES)])
-        vectors = self._vector_bytes(None, len(each))
+        vectors = self._vector_bytes(None, problem, len(each))
         record_training(scratch, 0, each, problem, self._size, models, self.uses_losses(problem), vectors)
         received, *sent = [
             np.bincount(np.searchsorted(ids, entry.hospitals), weights=entry.sent, minlength=len(ids)).astype(
@@ -234,9 +240,11 @@ class Traffic:
         received[np.searchsorted(ids, hospitals)] -= held * self._size * SCALAR_BYTES
         return received, sum(sent, np.zeros(len(ids)))
 
-    def _vector_bytes(self, bits: NDArray[np.int64] | None, entries: int) -> NDArray[np.int64] | None:
-        if bits is None and self._bits is not None:
-            bits = np.full(entries, self._bits)
+    def _vector_bytes(
+        self, bits: NDArray[np.int64] | None, problem: LocalProblem, entries: int
+    ) -> NDArray[np.int64] | None:
+        if bits is None and (most := self._bits(problem)) is not None:
+            bits = np.full(entries, most)
         return None if bits is None else -(-bits // 8)
 
     def _models(self, state: State) -> int:

@@ -175,16 +175,19 @@ def record_training(
         vectors = np.bincount(np.searchsorted(senders, ids), weights=vector_bytes, minlength=len(senders))
         up += ledger.add_bytes(round, UPDATE, senders, vectors.astype(np.int64) + single_scalars, program)
     elif problem.sent is not None:
-        vector = (
-            size * (problem.sent.sums if problem.spread else 1)
-            + problem.sent.extra_numbers
-            + _extras(problem).pop(UPDATE, 0)
-        )
+        vector = size * (problem.sent.sums if problem.spread else 1) + update_numbers(problem)
         up += ledger.add(round, UPDATE, senders, entries * (vector + (problem.groups is None) + losses), program)
     for kind, scalars in _extras(problem).items():
         if kind != UPDATE:
             up += ledger.add(round, kind, senders, entries * scalars, program)
     return down, up
+
+
+def update_numbers(problem: LocalProblem) -> int:
+    """Return how many further numbers each message of the kind ``update`` contains, such as FedNova's numbers of
+    steps.
+    """
+    return (0 if problem.sent is None else problem.sent.extra_numbers) + _extras(problem).get(UPDATE, 0)
 
 
 def _extras(problem: LocalProblem) -> dict[str, int]:

@@ -15,7 +15,7 @@ losses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ from raysim.strategies.base import (
     FederationView,
     Ids,
     LocalProblem,
+    MeanLoss,
     Needs,
     Newcomers,
     NonNegativeInt,
@@ -49,7 +50,15 @@ from raysim.strategies.shared.clustering import (
     number_of,
     with_enough,
 )
-from raysim.strategies.shared.signatures import BLOCKS, Block, NearestSignature, Signature, signatures, standardise
+from raysim.strategies.shared.signatures import (
+    BLOCKS,
+    Block,
+    NearestSignature,
+    Signature,
+    fill_with_column_means,
+    signatures,
+    standardise,
+)
 from raysim.strategies.trees.by_cluster import ClusterTrees
 
 
@@ -89,6 +98,9 @@ class SignatureClustering(Strategy):
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return cluster_problem(view, state, ids)
 
+    def asks(self, rounds: int) -> Mapping[str, int]:
+        return {MeanLoss.name: rounds // self.recluster_every} if self.recluster_every else {}
+
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
         if self.recluster_every or view.noisy(Signature.name):
             return None
@@ -116,7 +128,8 @@ def reclustered(view: FederationView, state: State, clusters: int, block_scale: 
     if state.rounds % every:
         return state
     ids, previous = view.trainable, members(state) - 1
-    losses = standardise(mean_losses(view, state.models[1:], ids))
+    # A hospital whose number of rows is hidden may have none, and thus no losses.
+    losses = standardise(fill_with_column_means(mean_losses(view, state.models[1:], ids)))
     if block_scale:
         losses = losses / np.sqrt(losses.shape[1])
     columns = np.hstack([state.columns, losses])

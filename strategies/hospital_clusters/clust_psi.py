@@ -231,6 +231,9 @@ class ClustPsi(Strategy):
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         return cluster_steps(view, state, update, alpha=1.0)
 
+    def asks(self, rounds: int) -> Mapping[str, int]:
+        return {LabelCounts.name: 1} if "labels" in self.by else {}
+
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
         kinds = (LabelCounts.name, FeatureQuantiles.name, FeatureCounts.name)
         if self.privacy_epsilon is not None or any(view.noisy(kind) for kind in kinds):

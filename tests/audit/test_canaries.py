@@ -201,6 +201,23 @@ def test_a_network_is_audited_too(tmp_path):
     assert figures["right"] == figures["guesses"]
 
 
+def test_a_run_with_noisy_figures_is_audited_too(tmp_path):
+    """The auditor has the exact outputs, which a run itself refuses to write."""
+    public = ["size", "preprocessing"]
+    config = configuration("pooled", epsilon=4, declared_public=public, statistics={"metrics": {"epsilon": 0.5}})
+    figures = bound(config, tmp_path / "a")
+    assert 3.5 < figures["epsilon_claimed"] <= 4
+
+
+@pytest.mark.parametrize("strategy", ["newton", {"name": "newton", "sums": "clear"}], ids=["secure", "clear"])
+def test_a_regression_with_a_guarantee_is_audited_by_its_last_model(tmp_path, strategy):
+    privacy = PATIENT | {"mode": "pooled", "clip": 2.0}
+    config = configuration("pooled").model_dump(mode="json", exclude_defaults=True)
+    figures = bound(checked(config | {"strategy": strategy, "privacy": privacy}), tmp_path / "a")
+    assert figures["sees"] == "the last model"
+    assert figures["epsilon_claimed"] == pytest.approx(privacy["epsilon"], rel=2e-3)
+
+
 def sabotaged(*arguments: str) -> None:
     """The command ``raysim`` where no noise is added."""
     import sys

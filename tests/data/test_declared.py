@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,30 @@ def test_noisy_preprocessing_is_covered_and_paid_for(path):
     assert (egress[egress["kind"] == "preprocessing"]["bytes"] == 4 * 6).all()
 
 
+def test_sums_that_were_not_masked_are_not_counted_as_masked(path):
+    """newton hides its own sums without a section secure, but each hospital has told the sums for scaling."""
+    privacy = PRIVATE | {"mode": "pooled", "clip": 4, "statistics": {"preprocessing": {"noise_multiplier": 4.0}}}
+    plain = {key: value for key, value in tree(path, ranges=RANGES).items() if key != "selection"}
+    plain |= {"privacy": privacy, "strategy": "newton"}
+    bytes_of = []
+    for name, secure in (("clear", {}), ("masked", {"secure": {}})):
+        out = path.parent / name
+        raysim.run(plain | secure, out=out, in_process=True)
+        egress = pd.read_csv(out / "egress.csv")
+        bytes_of.append(egress[egress["kind"] == "preprocessing"]["bytes"].unique().tolist())
+    assert bytes_of[0] == [4 * 6]
+    assert bytes_of[1] > bytes_of[0]
+
+
+def test_data_that_were_prepared_for_a_secure_sum_are_refused_without_one(path):
+    made = resolve(secure_tree(path, {}))
+    federation = plugins.build_federation(made, plugins.build_source(made.data), 0)
+    job = make_job(made, FedAvg(), All(), federation.folder, 0)
+    check_job(job, federation)
+    with pytest.raises(ConfigError, match=r"prepared with noise of .* in one secure sum, but this run asks for"):
+        check_job(replace(job, secure=None), federation)
+
+
 def test_data_that_were_prepared_with_other_noise_are_refused(path):
     def config(epsilon: float) -> Any:
         noise = {"statistics": {"preprocessing": {"epsilon": epsilon}}}
@@ -338,7 +363,8 @@ def test_a_hospitals_noise_on_four_sums_by_hand(event: Event, shared: bool, hosp
     """A row of four entries is 4 long by their sum and 2 by their squares."""
     noise = ScalerNoise(Mechanism(event, "seeded"), "patient", 3, shared)
     assert noise.deviation(4, hospitals) == pytest.approx(expected)
-    assert noise.key == (f"{event!r}, patient, 3", shared, "seeded")
+    told = ", in one secure sum" if shared else ""
+    assert noise.key == (f"{event!r}, patient, 3{told}", shared, "seeded")
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,41 @@ def test_an_adaptive_attack_tries_what_the_server_would_make_of_it(federation: F
     assert seen == [0] * 20 + [1] * 20
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        None,
+        {"name": "fltrust", "root": "h1"},
+        {"name": "geometric_median", "weights": "capped", "cap": 8},
+        {"name": "median", "private": True},
+    ],
+    ids=["none", "fltrust", "capped", "private"],
+)
+def test_it_knows_the_weights_and_the_trusted_hospital_of_the_server(federate: MakeFederation, rule) -> None:
+    """The server's own result for the update that is sent is the furthest of all that it might have sent."""
+    federation = federate([4, 30, 8, 2, 16, 5, 9, 12, 3])
+    attack = AdversarySection(attack="adaptive", knowledge="all", share=0.34)
+    keys = {name: value for name, value in (rule or {}).items() if name != "private"}
+    section = None if rule is None else AggregationSection(**keys)
+    private = np.array([False, True, False]) if rule and "private" in rule else None
+    deltas = np.random.default_rng(6).normal(size=(9, 3)) * (1.0 if private is None else ~private)
+    weight = federation.sizes("train") / federation.sizes("train").sum()
+    problem = LocalProblem(start=np.zeros(9, np.int64), upload=Upload(weight, single=True))
+    server = Byzantine(attack, section, federation, 1, "fedavg", private)
+    honest = np.delete(deltas, server.bad, axis=0)
+
+    def moved(lie: np.ndarray) -> float:
+        told = deltas.copy()
+        told[server.bad] = lie
+        ruled = Byzantine(None, section, federation, 1, "fedavg", private)
+        made = ruled.learned(1, Update(np.arange(9), np.zeros((1, 3)), told, problem=problem), problem).sums[0]
+        return float(np.linalg.norm((weight @ told if section is None else made) - honest.mean(axis=0)))
+
+    learned = server.learned(1, Update(np.arange(9), np.zeros((1, 3)), deltas, problem=problem), problem)
+    tried = [alie(honest, 0, 0, a) for a in STEPS] + [ipm(honest, a) for a in STEPS]
+    assert moved(learned.deltas[server.bad[0]]) == pytest.approx(max(map(moved, tried)))
+
+
 def test_it_knows_the_rule_by_which_the_server_aggregates(federation: Federation) -> None:
     attack = AdversarySection(attack="adaptive", knowledge="all", share=0.34)
     server = Byzantine(attack, AggregationSection(name="median", assumed=0.34), federation, 1, "fedavg", None)

@@ -18,6 +18,7 @@ from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import JobRun
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.fednova import FedNova
 from tests.conftest import job_of, run
 
 KINDS = [
@@ -101,6 +102,18 @@ def test_bits_are_traffic(federation):
         outcome = run(federation, compressed(federation, FedAvg(), kind), 2)
         assert [row.bytes_up for row in outcome.rounds] == [hospitals * (-(-bits // 8) + 4)] * 3
         assert [row.bytes_down for row in outcome.rounds] == [hospitals * p * 4] * 3
+
+
+@pytest.mark.parametrize("name", ["top_k", "qsgd", "sign"])
+def test_numbers_that_are_sent_with_a_compressed_update_are_traffic(federation, name):
+    """FedNova sends its number of steps, 4 bytes, beside what FedAvg sends."""
+    compression = CompressionSection(name=name)
+    plain, more = (
+        run(federation, replace(job_of(federation, strategy, rounds=1), compression=compression), 1).ledger
+        for strategy in (FedAvg(), FedNova())
+    )
+    (sent,), (sent_more,) = ([each for _, kind, _, each, _ in of.entries if kind == "update"] for of in (plain, more))
+    assert (sent_more == sent + 4).all()
 
 
 def test_nothing_is_lost_with_error_feedback(federation):

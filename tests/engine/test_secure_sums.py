@@ -13,6 +13,7 @@ from raysim.config.sections.adversary import AdversarySection
 from raysim.config.sections.aggregation import AggregationSection
 from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.system import SystemSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Outcome
@@ -25,6 +26,8 @@ from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import LocalProblem, Upload
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import All
+from raysim.traffic.exchange import Traffic
 from tests.conftest import job_of, run
 
 
@@ -144,6 +147,35 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(federation):
         *_, outcome = JobRun(pool, job, read).events()
         same(outcome, alone)
         assert outcome.facts == alone.facts
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "scaffold", "fednova", "qfedavg", "ifca"])
+@pytest.mark.parametrize("hides", [{"secure": SecureSection()}, {"compression": CompressionSection(name="qsgd")}])
+def test_the_clock_expects_the_bytes_that_are_counted(federate, monkeypatch, strategy, hides):
+    """Of all secure sums of a round, and with the numbers beside a compressed update."""
+    federation = federate([12] * 9)
+    expected: list[np.ndarray] = []
+    exchanged = Traffic.exchanged
+    monkeypatch.setattr(
+        Traffic, "exchanged", lambda self, *args: (made := exchanged(self, *args), expected.append(made[1]))[0]
+    )
+    job = replace(job_of(federation, made(strategy), rounds=1, selection=All()), system=SystemSection(), **hides)
+    ledger = run(federation, job, 1).ledger
+    kinds = ("update", "variate")
+    sent = sum(each for round, kind, _, each, _ in ledger.entries if round == 1 and kind in kinds)
+    np.testing.assert_array_equal(expected[-1], sent)
+
+
+@pytest.mark.parametrize("mode", ["model", "execute"])
+def test_control_variates_are_whole_beside_a_compressed_update(federation, mode):
+    compression = CompressionSection(name="random_k", ratio=0.5)
+    plain = replace(job_of(federation, made("scaffold"), rounds=2), compression=compression)
+    secure = replace(hidden(federation, made("scaffold"), {"mode": mode}, rounds=2), compression=compression)
+    outcome = run(federation, secure, 2)
+    same(outcome, run(federation, plain, 1))
+    whole = traffic.up(2, 8) + traffic.up(4, 8)
+    sent = [each for round, kind, _, each, _ in outcome.ledger.entries if round == 1 and kind in ("update", "variate")]
+    assert (np.sum(sent, axis=0) == whole).all()
 
 
 @pytest.mark.parametrize("kind", [{"name": "random_k", "ratio": 0.5}, {"name": "grid", "bits": 12, "feedback": "ef"}])

@@ -27,6 +27,7 @@ from raysim.engine.job import EarlierStarts, Job, Round
 from raysim.engine.privacy import privacy_ledger
 from raysim.engine.privacy.privacy_ledger import guaranteed as promised_before
 from raysim.experiment.session import InProcess
+from raysim.privacy import accountant
 from raysim.privacy.events import Gaussian
 from raysim.storage.resume import read_ticket
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -139,6 +140,15 @@ def test_noisy_statistics_of_earlier_starts_are_charged(federate):
     whole = promised_before(job, federation)
     assert whole is not None
     assert whole.releases["outsider"] == [[("normal", Z, 0.2, ROUNDS + 3), ("normal", 8.0, 1.0, 3)]]
+
+
+@pytest.mark.parametrize("multiplier", [1.6801574850871774, 0.871355205229023, 1.614187461655376])
+def test_a_sum_of_all_patients_has_the_closed_form(multiplier):
+    """The distribution of a mixture cannot be computed for some multipliers if everybody is sampled."""
+    section = PrivacySection(unit="patient", mode="pooled", rate=1.0, noise_multiplier=multiplier, delta=1e-3)
+    terms = Terms(rounds=2, rate=1.0, hospitals=5)
+    epsilon = privacy_ledger._at_two_hospitals(section, terms, 2, ())
+    assert epsilon == pytest.approx(accountant.epsilon([Gaussian(multiplier / 2.0, 1.0, 2)], 1e-3))
 
 
 def test_a_patient_at_two_hospitals_moves_a_sum_by_two_clips():

@@ -155,6 +155,7 @@ def test_noisy_figures_come_without_gaps_between_groups_of_patients(federation):
     assert outcome.gaps == outcome.groups == {}
 
 
+@pytest.mark.parametrize("kind", ["metrics", "metric"])
 @pytest.mark.parametrize(
     ("keys", "classes", "line"),
     [
@@ -168,11 +169,12 @@ def test_noisy_figures_come_without_gaps_between_groups_of_patients(federation):
         ({}, 0, r"privacy.statistics.metrics.range: not set, but data.label is a number.*\[0, 30\]"),
     ],
 )
-def test_figures_that_noisy_sums_do_not_give_are_refused(federate, tmp_path, keys, classes, line):
+def test_figures_that_noisy_sums_do_not_give_are_refused(federate, tmp_path, keys, classes, line, kind):
     federation = with_patients(federate(SIZES, classes=classes) if classes else real(tmp_path))
-    metrics = {"range": keys.pop("range")} if "range" in keys else {}
-    job = job_of(federation, FedAvg(), model=None if classes else LINEAR, **keys)
-    job = replace(job, privacy=section(mode="local", statistics={"metrics": metrics}, declared_public=("sizes",)))
+    metrics = {name: value for name, value in keys.items() if name == "range"}
+    others = {name: value for name, value in keys.items() if name != "range"}
+    job = job_of(federation, FedAvg(), model=None if classes else LINEAR, **others)
+    job = replace(job, privacy=section(mode="local", statistics={kind: metrics}, declared_public=("sizes",)))
     with pytest.raises(ConfigError, match=line):
         check_job(job, federation)
 

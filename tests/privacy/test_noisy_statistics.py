@@ -14,20 +14,24 @@ from raysim.config.reading import checked
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.data.federation import Federation
+from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.job import Outcome
+from raysim.engine.privacy import noisy_statistics
+from raysim.engine.privacy.privacy_ledger import guaranteed
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import JobRun
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
-from raysim.privacy.noisy_sums import Mechanism
+from raysim.privacy.noisy_sums import Mechanism, total_of
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Send, Statistic, statistics_of
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
-from raysim.strategies.shared.label_counts import label_counts
+from raysim.strategies.regressions.newton import Newton
+from raysim.strategies.selections.sampling import All
+from raysim.strategies.shared.label_counts import LabelCounts, label_counts
 from tests.conftest import MakeFederation, job_of, run
 from tests.privacy.divergences import by_divergences
 from tests.privacy.test_patient import of_patients, private, section
@@ -62,6 +66,27 @@ def test_each_time_that_a_kind_is_told_in_a_round_it_gets_noise_of_its_own(feder
     assert told_twice.privacy is not None
     once = noisy(federation, ClustPsi(clusters=2), statistics={"label_counts": {"epsilon": 0.5}}, noise_multiplier=9.0)
     assert told_twice.privacy.epsilon == pytest.approx(once.privacy.epsilon + 0.5)
+
+
+def test_counts_that_weigh_classes_and_counts_of_the_strategy_have_different_noise(federate, monkeypatch):
+    """With the same noise, one of the two totals in shares, the difference would reveal the exact total."""
+    federation = federate([9] * 12, [5] * 12)
+    asked: list[np.ndarray] = []
+
+    class Curious(FedAvg):
+        def setup(self, view):
+            asked.append(statistics_of(view, LabelCounts(view.classes, noisy=True))[:, 0].sum(axis=0))
+            return super().setup(view)
+
+    first: list[np.ndarray] = []
+    monkeypatch.setattr(noisy_statistics, "total_of", lambda *args: first.append(total_of(*args)) or first[-1])
+    keys = {"mode": "local", "noise_multiplier": 5.0, "statistics": {"label_counts": {"noise_multiplier": 30.0}}}
+    job = replace(job_of(federation, Curious(), rounds=1), privacy=section(**keys), secure=SecureSection())
+    outcome = run(federation, replace(job, work=replace(job.work, class_weights="balanced")), 1)
+    exact = np.bincount(federation.y[pooled_rows(federation)], minlength=2)
+    shares = np.sqrt(2 * 12 // 3 - 1)
+    assert np.abs((asked[0] - shares * first[0]) / (1.0 - shares) - exact).min() > 1.0
+    assert outcome.ledger.times("label_counts") == 2
 
 
 def test_signatures_with_noise_cluster_hospitals_and_are_covered(federation):
@@ -152,6 +177,21 @@ def test_the_bits_do_not_depend_on_how_many_actors_there_are(federation):
     assert alone.privacy == several.privacy
 
 
+@pytest.mark.parametrize(
+    ("strategy", "keys"),
+    [
+        (Newton(), {"mode": "pooled"}),
+        (Clustered(clusters=2, recluster_every=1), {"declared_public": ("metrics", "signature", "loss")}),
+    ],
+    ids=["newton", "clusters by losses"],
+)
+def test_a_hospital_whose_rows_are_hidden_may_have_none(federation, strategy, keys):
+    assert 0 in SIZES
+    outcome = noisy(federation, strategy, noise_multiplier=1.0, **keys)
+    assert np.isfinite(outcome.models).all()
+    assert all(row.cohort_size == len(SIZES) for row in outcome.rounds)
+
+
 # --- what it costs
 
 
@@ -208,6 +248,41 @@ def test_what_is_told_is_paid_for_out_of_the_same_epsilon(federation, mode):
         return of.noise_multiplier if mode == "pooled" else of.by_hospital["most"][1]
 
     assert noise(guaranteed) > 1.1 * noise(alone)
+
+
+@pytest.mark.parametrize("mode", ["pooled", "local"])
+@pytest.mark.parametrize(
+    ("strategy", "statistics", "job"),
+    [
+        (Clustered(clusters=2, signature=("size",), recluster_every=2), {"signature": {}, "loss": {}}, {"rounds": 9}),
+        (ClustPsi(clusters=2), {"label_counts": {"epsilon": 0.5}}, {"class_weights": "balanced"}),
+    ],
+    ids=["losses every second round", "label counts of two uses"],
+)
+def test_what_is_told_several_times_is_paid_for_each_time(federation, mode, strategy, statistics, job):
+    keys = {"mode": mode, "epsilon": 3.0, "statistics": statistics} | ({"rate": 1.0} if mode == "pooled" else {})
+    keys |= {"sizes": "public", "declared_public": ("sizes", "metrics")}
+    made = job_of(federation, strategy, rounds=job.get("rounds", 3), epochs=1, selection=All())
+    work = replace(made.work, class_weights=job.get("class_weights", "none"))
+    made = replace(made, privacy=section(**keys), work=work)
+    told = run(federation, made, 1).privacy
+    assert told.epsilon <= 3.0 * (1 + 1e-3)
+    assert told.epsilon == pytest.approx(guaranteed(made, federation).epsilon)
+
+
+@pytest.mark.parametrize("mode", ["pooled", "local"])
+def test_a_patient_at_two_hospitals_changes_a_secure_sum_by_two_bounds(federate, mode):
+    """The noise of a sum hides one bound; two answers with all of the noise each cost less than half as much."""
+    federation = federate([9] * 12)
+    keys = {"mode": mode, "noise_multiplier": 1e4, "statistics": {"label_counts": {"noise_multiplier": 3.0}}}
+    made = section(**keys | ({"rate": 1.0} if mode == "pooled" else {}))
+    job = replace(job_of(federation, FedAvg(), rounds=1, selection=All()), privacy=made)
+    job = replace(job, work=replace(job.work, class_weights="balanced"))
+    clear, hidden = (run(federation, replace(job, secure=s), 1).privacy for s in (None, SecureSection()))
+    assert clear.epsilon == hidden.epsilon
+    bound = accountant.epsilon if mode == "pooled" else quick.epsilon_of
+    assert clear.at_two_hospitals == pytest.approx(bound([Gaussian(3.0, count=2)], 1e-3), rel=1e-2)
+    assert hidden.at_two_hospitals == pytest.approx(bound([Gaussian(3.0 / 2.0)], 1e-3), rel=1e-2)
 
 
 def test_normal_noise_is_composed_with_training_and_not_added(federation):

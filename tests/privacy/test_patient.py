@@ -32,6 +32,7 @@ from raysim.privacy.events import Gaussian
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
+from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedavgm import FedAvgM
 from raysim.strategies.one_model.fedprox import FedProx
@@ -83,6 +84,27 @@ def test_local_steps_without_noise_clip_and_sampling_are_full_batch_steps(federa
     strategy = FedProx(mu=0.3)
     local = private(federation, strategy, mode="local", clip=1e9, job=one).models
     assert local == pytest.approx(run(federation, job_of(federation, strategy, **one), 1).models, abs=1e-10)
+
+
+@pytest.mark.parametrize("model", [None, MLP])
+@pytest.mark.parametrize(
+    ("strategy", "keys"),
+    [
+        (FedProx(mu=0.3, straggler_epochs={"h0": 1, "h2": 0}), {}),
+        (Ifca(clusters=2, averaging="gradient"), {"declared_public": ("sizes", "metrics", "choice")}),
+    ],
+    ids=["stragglers", "one epoch of all"],
+)
+def test_local_steps_are_of_the_epochs_that_a_strategy_asks_for(federation, model, strategy, keys):
+    one = {"rounds": 2, "epochs": 3, "batch_size": 0, "model": model}
+    local = private(federation, strategy, mode="local", clip=1e9, job=one, **keys).models
+    assert local == pytest.approx(run(federation, job_of(federation, strategy, **one), 1).models, abs=1e-10)
+
+
+def test_more_epochs_than_the_noise_is_made_for_are_refused(federation):
+    strategy = FedProx(straggler_epochs={"h1": 3})
+    with pytest.raises(ConfigError, match=r"trains for more epochs than training.local_epochs"):
+        private(federation, strategy, mode="local", noise_multiplier=1.0)
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])

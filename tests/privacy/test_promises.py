@@ -219,16 +219,18 @@ PLAIN = LocalProblem(IDS, Upload(np.ones(2)))
         (LocalProblem(IDS - 2, Upload(np.ones(2))), False, False, None),
         (LocalProblem(IDS, Upload(np.ones(2), losses=True)), False, False, "sends hospitals' losses"),
         (replace(PLAIN, training=LocalTraining(carry=True)), False, False, "continues with an earlier optimiser"),
+        (replace(PLAIN, training=LocalTraining(epochs=3)), False, False, "trains for more epochs than"),
+        (replace(PLAIN, training=LocalTraining(epochs=np.array([0, 2]))), False, False, None),
         (replace(PLAIN, objective=Objective(frozen=np.ones(4, bool))), False, False, "freezes parameters"),
         (replace(PLAIN, objective=Objective(proximal=(Proximal(1.0, IDS),))), True, False, None),
     ],
 )
 def test_problems_whose_steps_cannot_be_made_noisy(problem, pooled, contrasts, why) -> None:
     if why is None:
-        check_patient_problem(problem, "x", pooled=pooled, contrasts=contrasts)
+        check_patient_problem(problem, "x", pooled=pooled, contrasts=contrasts, epochs=2)
         return
     with pytest.raises(ConfigError, match=f"because strategy 'x' {why}"):
-        check_patient_problem(problem, "x", pooled=pooled, contrasts=contrasts)
+        check_patient_problem(problem, "x", pooled=pooled, contrasts=contrasts, epochs=2)
 
 
 @pytest.mark.parametrize(

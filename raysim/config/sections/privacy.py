@@ -244,8 +244,12 @@ class PrivacySection(Section):
 
     @property
     def noisy(self) -> dict[str, NoisyStatistic]:
-        """Return the noise on each kind of statistic, by the kind's name."""
-        named = {kind: statistic for kind, statistic in self.statistics.items() if plain(kind) != SIZE}
+        """Return the noise on each kind of statistic, by the kind's name. ``metric`` is returned as ``metrics``."""
+        named = {
+            METRICS if plain(kind) == plain(METRICS) else kind: statistic
+            for kind, statistic in self.statistics.items()
+            if plain(kind) != SIZE
+        }
         if self.sizes == "public":
             return named
         given = [statistic for kind, statistic in self.statistics.items() if plain(kind) == SIZE]

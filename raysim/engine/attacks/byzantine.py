@@ -8,6 +8,7 @@ hospitals had sent sums.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -48,6 +49,7 @@ class Byzantine(Step):
         self.bad: Ids = bad_hospitals(seed, len(federation.hospitals), share)
         self._tally = Tally()
         self._robust_rule: RobustRule | None = None
+        self._travels = slice(None) if private is None else ~private
         if aggregation is not None:
             travels = None if private is None else ~private
             self._robust_rule = RobustRule(aggregation, federation, seed, travels, self._tally)
@@ -111,7 +113,8 @@ class Byzantine(Step):
         deltas, sums = update.deltas.copy(), update.sums
         if self._colluders is not None:
             limit = largest_entry(heaviest(problem))
-            self._colluders.replace(update.ids, deltas, bad, groups, limit, partial(self._server, round))
+            server = partial(self._server, round, update.ids, groups, weight)
+            self._colluders.replace(update.ids, deltas, bad, groups, limit, server)
         if weight is not None:
             exact = ExactSum(weight.shape[1], deltas.shape[1])
             if self._robust_rule is None:
@@ -160,8 +163,17 @@ class Byzantine(Step):
         if self._colluders is not None:
             self._colluders.resume(memory, size)
 
-    def _server(self, round: int, g: int, updates: Floats) -> Floats:
-        return updates.mean(axis=0) if self._robust_rule is None else self._robust_rule.made(round, g, updates).update
+    def _server(
+        self, round: int, ids: Ids, groups: Sequence[Ids], weight: Floats | None, g: int, updates: Floats
+    ) -> Floats:
+        """Return the server's aggregate ``[P]`` of the ``updates`` in sum ``g``, divided by their total weight."""
+        members = groups[g]
+        if self._robust_rule is None:
+            return np.average(updates, axis=0, weights=None if weight is None else weight[members, g])
+        made, whole = self._robust_rule.made(round, g, updates, ids[members]), np.zeros(updates.shape[1])
+        if made is not None:
+            whole[self._travels] = made.update
+        return whole
 
     def _as_asked(self, update: Update, problem: LocalProblem) -> Update:
         sent = problem.sent

@@ -76,18 +76,26 @@ class RobustRule:
         self._root = None if section.root is None else federation.hospitals.index(section.root)
         self._centres: dict[int, Floats] = {}
 
-    def made(
-        self, round: int, g: int, updates: Floats, root: Floats | None = None, weights: Floats | None = None
-    ) -> Aggregate:
-        """Return the rule's aggregate of the ``updates [m, P]`` in the weighted sum with index ``g``.
-
-        ``root [P]`` is the update of the trusted hospital, for rules that need one. ``weights [m]`` are the updates'
-        weights; None means equal weights.
+    def made(self, round: int, g: int, updates: Floats, ids: Ids) -> Aggregate | None:
+        """Return the rule's aggregate of the ``updates [m, P]`` of the hospitals ``ids [m]`` in the weighted sum with
+        index ``g``. None if the rule needs a trusted hospital whose update is not among them.
         """
         order = stream(self._seed, "buckets", round, g).permutation(len(updates))
         travelling = updates if self._travels is None else updates[:, self._travels]
-        centre = self._centres.get(g)
+        root = None
+        if self._root is not None:
+            held = np.flatnonzero(ids == self._root)
+            if not len(held):
+                return None  # nothing to trust
+            root = travelling[held[0]]
+        centre, weights = self._centres.get(g), self._capped(ids)
         return self._rule.aggregate(travelling, centre=centre, root=root, order=order, weights=weights)
+
+    def _capped(self, ids: Ids) -> Floats | None:
+        """Return the weights of the updates of the hospitals ``ids [m]`` in the rule; None means equal weights."""
+        if self._section.weights != "capped":
+            return None
+        return np.minimum(self._sizes[ids], self._section.cap).astype(np.float64)
 
     def sums(self, round: int, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], weight: Floats) -> Floats:
         """Return the ``G`` weighted sums of updates, ``[G, P]``: each is its total weight times the robust rule's
@@ -100,23 +108,16 @@ class RobustRule:
         sums = np.zeros((weight.shape[1], deltas.shape[1]))
         travels = np.ones(deltas.shape[1], dtype=np.bool_) if self._travels is None else self._travels
         for g, members in enumerate(groups):
-            root = None
-            if self._root is not None:
-                held = np.flatnonzero(ids[members] == self._root)
-                if not len(held):
-                    continue  # nothing to trust: the sum stays 0
-                root = deltas[members[held[0]]][travels]
-            if not len(members):
-                continue
-            capped = None
-            if self._section.weights == "capped":
-                capped = np.minimum(self._sizes[ids[members]], self._section.cap).astype(np.float64)
+            made = self.made(round, g, deltas[members], ids[members]) if len(members) else None
+            if made is None:
+                continue  # the sum stays 0
+            capped = self._capped(ids[members])
+            if capped is not None:
                 self._tally.heaviest = max(self._tally.heaviest, float(capped.max() / capped.sum()))
             m, assumed = len(members), self._rule.count(len(members))
             bound = kappa(self._section.name, m, assumed, self._section.before == "nnm")
             if assumed and np.isfinite(bound):
                 self._tally.kappa = max(self._tally.kappa, bound)
-            made = self.made(round, g, deltas[members], root, capped)
             if self._section.name == "centred_clipping":
                 self._centres[g] = made.update
             sums[g, travels] = float(weight[members, g].sum()) * made.update

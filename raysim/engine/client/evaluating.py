@@ -66,6 +66,8 @@ class Evaluating:
                 sums = noisy_figures(federation, among, hospitals, asked.part, seed, asked.noise, outputs, rows)
                 result.noisy_sums[name], result.figures[name] = sums, asked.noise.sums.figures(sums)
                 result.untrained[name] = np.zeros(len(hospitals), dtype=np.bool_)
+                if asked.predictions:  # only an auditor asks for them
+                    result.predictions[name] = self._predictions(plan, rows_of, states, result.untrained[name])
                 continue
             ranked, lost, held = outputs, self._untrained(plan, rows_of, states), None
             if asked.recalibrating is not None:

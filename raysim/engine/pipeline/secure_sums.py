@@ -40,16 +40,24 @@ different indices have different masks."""
 class SecureSums(Step):
     """The server's side of secure aggregation in one job.
 
-    ``name`` is the strategy's name in errors. ``size`` is the number of model parameters that hospitals send.
+    ``name`` is the strategy's name in errors. ``size`` is the number of model parameters that hospitals send, and
+    ``width`` the number of all parameters, which is the length of sums; None means ``size``.
     """
 
     def __init__(
-        self, section: SecureSection, seed: int, name: str, size: int, privacy: PrivacySection | None = None
+        self,
+        section: SecureSection,
+        seed: int,
+        name: str,
+        size: int,
+        privacy: PrivacySection | None = None,
+        width: int | None = None,
     ) -> None:
         """If ``privacy`` is given, hospitals may add shares of the privacy noise to their messages. A sum is then
         opened only if it contains enough of these shares.
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
+        self._width = size if width is None else width
         self._noisy = privacy is not None and privacy.effective_mode in ("pooled", "distributed")
         self._sends_bits = privacy is not None and privacy.sends_bits
         self._sends = Counter[int]()
@@ -216,7 +224,7 @@ class SecureSums(Step):
             at = np.flatnonzero(weights[:, g])
             p = self._size
             if g >= first:
-                p = min(p, problem.extra_numbers - (g - first) * p)
+                p = min(self._width, problem.extra_numbers - (g - first) * self._width)
             of_sum = _bytes_of(secure, ids[at], p)
             sent[at] += of_sum[0]
             down += of_sum[1]
@@ -224,15 +232,17 @@ class SecureSums(Step):
             of_number = _bytes_of(masking.number_sum, ids, 1)
             sent += of_number[0]
             down += of_number[1]
-        apart = sum(math.prod(shape) for kind, shape in problem.extras.values() if kind != UPDATE)
-        sent -= 4 * apart  # counted as another kind
-        return np.maximum(sent - 4, 0), down
+        return np.maximum(sent - _counted_apart(problem), 0), down
 
-    def most_bits(self, hospitals: int) -> int:
-        """Return the largest number of bits that one hospital sends for a secure sum over ``hospitals`` hospitals."""
-        around = graph.degree(self._section.neighbours, hospitals)
-        number_bytes = int(traffic.up(1, around)) if self._sends_bits else 0
-        return 8 * (traffic.up(self._size, around) + number_bytes - 4)
+    def most_bits(self, hospitals: int, problem: LocalProblem) -> int:
+        """Return the largest number of bits that one hospital sends for the secure sums of ``problem`` over
+        ``hospitals`` hospitals.
+        """
+        around, numbers = graph.degree(self._section.neighbours, hospitals), problem.extra_numbers
+        sums = problem.sent.sums if problem.sent is not None and problem.spread else 1
+        parts = [self._size] * sums + [min(self._width, numbers - at) for at in range(0, numbers, self._width)]
+        parts += [1] if self._sends_bits else []
+        return 8 * (sum(int(traffic.up(p, around)) for p in parts) - _counted_apart(problem))
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
         """Return the bytes of a secure sum of ``scalars`` numbers before the first round: what each hospital sends, and
@@ -276,7 +286,7 @@ class SecureSums(Step):
             weight[np.arange(entries), into] = sent.weight
             if problem.spread:  # a hospital is in all sums, whichever it has chosen
                 weight[:] = sent.weight[:, None]
-        rows = number_rows(problem, self._size)
+        rows = number_rows(problem, self._width)
         return np.column_stack([weight, np.ones((entries, rows)) * extra_weights(sent)[:, None]]) if rows else weight
 
     def _sum(self, round: int, group: int, ids: Ids) -> SecureSum | None:
@@ -297,6 +307,13 @@ class SecureSums(Step):
         if not chance:
             return frozenset()
         return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)
+
+
+def _counted_apart(problem: LocalProblem) -> int:
+    """Return the bytes of a hospital's numbers that are in secure sums but counted apart: its number of rows, and
+    arrays of other kinds.
+    """
+    return 4 + 4 * sum(math.prod(shape) for kind, shape in problem.extras.values() if kind != UPDATE)
 
 
 def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[int | NDArray[np.int64], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,7 +55,11 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], 
             raise ValueError("the arrays to be clipped have no bound")
         of_hospital = first.bound.unit == "hospital"
         arrays = [np.asarray(sent[name], dtype=np.float64) for name in names]
-        parts = [array.reshape(1 if of_hospital else len(array), -1) for array in arrays]
+        # A hospital may have no rows.
+        widths = [math.prod(program.sends[name].shape) for name in names]
+        parts = [
+            array.reshape(1 if of_hospital else len(array), width) for array, width in zip(arrays, widths, strict=True)
+        ]
         units = parts[0] if len(parts) == 1 else np.hstack(parts)
         if not of_hospital and (unit or first.bound.unit) == "patient":
             _, person = np.unique(people(), return_inverse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.sections.privacy import AdaptiveClip, PrivacySection
+from raysim.config.sections.privacy import AdaptiveClip, PrivacySection, plain
 from raysim.core.errors import ConfigError
 from raysim.core.exact import largest_entry
 from raysim.data.federation import Federation
@@ -20,6 +21,7 @@ from raysim.engine.privacy.contributions import patient_counts
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.strategies.base import Ids
+from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.ledger import MEASURED
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
         fewest=min(least, left) if job.strategy.needs.kind == "clusters" else left,
         evaluations=_evaluations(job),
         sampled=not job.strategy.uses_programs(),
+        asked=tuple(_asked(job).items()),
     )
 
 
@@ -151,9 +154,22 @@ class OtherReleases:
 def planned(section: PrivacySection, terms: Terms) -> list[Event]:
     """Return the planned noisy releases other than updates."""
     return [
-        replace(statistic.mechanism(section.noise).event, count=terms.evaluations if kind == MEASURED else 1)
+        replace(statistic.mechanism(section.noise).event, count=times(kind, terms))
         for kind, statistic in section.noisy.items()
     ]
+
+
+def times(kind: str, terms: Terms) -> int:
+    """Return how often a hospital is planned to send a ``kind`` of noisy statistic."""
+    asked = {plain(each): count for each, count in terms.asked}
+    return terms.evaluations if plain(kind) == plain(MEASURED) else asked.get(plain(kind), 1)
+
+
+def _asked(job: Job) -> Counter[str]:
+    asked = Counter(job.strategy.asks(job.rounds))
+    if job.work.class_weights == "balanced":
+        asked[LabelCounts.name] += 1
+    return +asked
 
 
 def _evaluations(job: Job) -> int:

@@ -172,11 +172,12 @@ def _check_preprocessing(job: Job, federation: Federation) -> None:
     noise = noise_on(job.privacy, PREPROCESSING)
     if noise is None or not federation.preprocessing_scalars:
         return
-    asked = ScalerNoise(noise.mechanism, noise.unit, noise.rows, job.secure is not None)
-    if federation.preprocessing_noise != asked.named:
+    # Without a section secure, data are prepared without secure sums, also for strategies that hide their own sums.
+    ways = [ScalerNoise(noise.mechanism, noise.unit, noise.rows, shared).named for shared in (False, True)]
+    if federation.preprocessing_noise not in ways[: 1 if job.secure is None else 2]:
         made = f"with noise of {federation.preprocessing_noise}" if federation.preprocessing_noise else "without noise"
         raise ConfigError(
-            f"privacy.statistics.preprocessing: the data were prepared {made}, but this run asks for {asked.named}; "
+            f"privacy.statistics.preprocessing: the data were prepared {made}, but this run asks for {ways[0]}; "
             "prepare them with this configuration"
         )
 

@@ -65,7 +65,9 @@ class PatientNoise(Guard):
         problem, pooled = cohort.problem, self._section.effective_mode == "pooled"
         if problem is None:
             return cohort
-        check_patient_problem(problem, self._job.name, pooled=pooled, contrasts=self._contrasts)
+        check_patient_problem(
+            problem, self._job.name, pooled=pooled, contrasts=self._contrasts, epochs=self._job.work.epochs
+        )
         sent = problem.sent
         if not pooled or sent is None:
             return cohort
@@ -88,7 +90,7 @@ class PatientNoise(Guard):
             rate=np.full(count, section.sampling) if pooled else np.array(terms.rates),
             multiplier=self._share if pooled else multipliers(section, terms),
             expected=np.array(terms.rates) * np.array(terms.patients),
-            steps=(1,) * count if pooled else terms.steps,
+            steps=(1,) * count if pooled else replace(terms, epochs=1).steps,
             noise=section.noise,
         )
         return Release(patients=patients)

@@ -39,7 +39,7 @@ class PatientRelease:
     expected: Floats
     """The expected number of patients or rows in a training step of each hospital, ``[N]``."""
     steps: tuple[int, ...]
-    """The number of training steps of each hospital in a local update, ``[N]``; 1 in mode ``pooled``."""
+    """The number of training steps of each hospital in one epoch, ``[N]``; 1 in mode ``pooled``."""
     noise: Origin
     """The source of random numbers for the noise: the seed (``seeded``) or the operating system (``system``)."""
 
@@ -76,7 +76,7 @@ def with_private_steps(
     ``contribution``.
     """
     rate, patient = float(release.rate[hospital]), None if contribution.single else contribution.patient
-    count = release.steps[hospital]
+    count = release.steps[hospital] * int(task.epochs)
     steps = PrivateSteps(
         patient=patient,
         divisor=float(release.expected[hospital]),

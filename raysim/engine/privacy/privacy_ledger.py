@@ -7,7 +7,7 @@ infinite against every adversary, because messages are published with the result
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
@@ -23,11 +23,14 @@ from raysim.engine.privacy.calibration import (
     multipliers,
     releases_of_updates,
     terms_of,
+    times,
 )
 from raysim.engine.privacy.noisy_statistics import events
 from raysim.privacy import accountant
-from raysim.privacy.events import Event, Gaussian, Repeated, Written, written
+from raysim.privacy.events import Event, Gaussian, Repeated, Single, Written, written
+from raysim.privacy.scaler import SUMMED
 from raysim.privacy.statement import Statement
+from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.ledger import MEASURED, Ledger
 
 if TYPE_CHECKING:
@@ -49,14 +52,16 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     }
     covers += tuple(noisy)
     exact = tuple(kind for kind in released if kind not in covers and plain(kind) not in public)
-    others = list(noisy.values())
+    summed = [PREPROCESSING] if federation.preprocessing_noise.endswith(SUMMED) else []
+    summed += [LabelCounts.name] if job.secure is not None else []
+    others, twice = list(noisy.values()), _at_each_of_two(noisy, summed)
     covered, multiplier, hospitals, at_two_hospitals = {}, section.noise_multiplier, None, None
     releases: dict[str, list[list[Written]]] = {}
     if section.own_steps:
         joined = ledger.rounds_with(UPDATES, len(terms.patients)) + job.earlier.rounds
         noise, each = multipliers(section, terms), by_hospital(section, terms, joined, others)
         at_two_hospitals = (
-            epsilon_at_two_hospitals(section, terms, joined, others) if section.unit == "patient" else None
+            epsilon_at_two_hospitals(section, terms, joined, twice) if section.unit == "patient" else None
         )
         with_patients = np.array(terms.patients) > 0
         steps = zip(terms.patients, noise, terms.rates, joined * np.array(terms.steps, np.int64), strict=True)
@@ -78,7 +83,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
             rounds = int(ledger.rounds_with(UPDATES, len(federation.hospitals)).max(initial=0))
         rounds += job.earlier.rounds
         if section.effective_mode == "pooled" and section.unit == "patient":
-            at_two_hospitals = _at_two_hospitals(section, terms, rounds, others)
+            at_two_hospitals = _at_two_hospitals(section, terms, rounds, twice)
         for adversary in get_args(Adversary):
             training = releases_of_updates(section, terms, adversary, multiplier or 0.0, rounds)
             exposed = training is None and rounds > 0
@@ -110,13 +115,27 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     )
 
 
+def _at_each_of_two(noisy: Mapping[str, Single], summed: Sequence[str]) -> list[Single]:
+    """Return the releases other than updates of each of two hospitals that have the same patient.
+
+    A patient at both changes a secure sum, such as those of the kinds ``summed``, by up to two bounds. Two sums whose
+    noise is smaller by the square root of 2 cost as much.
+    """
+    return [
+        replace(event, multiplier=event.multiplier / math.sqrt(2.0))
+        if kind in summed and isinstance(event, Gaussian)
+        else event
+        for kind, event in noisy.items()
+    ]
+
+
 def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
     """Return an upper bound of epsilon in mode ``pooled``, against an adversary outside the federation, for a patient
     who is at two hospitals.
     """
     if not rounds:
         return 0.0
-    if not terms.sampled:
+    if not terms.sampled or section.sampling >= 1:
         # The patient is certain to be in both hospitals' sums, and changes the total by up to two bounds.
         each = [replace(event, count=2 * event.count) for event in others]
         return accountant.epsilon(
@@ -130,12 +149,12 @@ def guaranteed(job: Job, federation: Federation) -> Statement | None:
     """Return the privacy cost of ``job`` if all hospitals take part in all rounds and send only what every run sends:
     updates, sizes, scaling statistics, metrics, and messages with a planned epsilon.
     """
-    ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
+    ledger, everyone, terms = Ledger(), np.arange(len(federation.hospitals)), terms_of(job, federation)
     noisy = () if job.privacy is None else job.privacy.noisy
     for kind in {plain(each): each for each in (SIZE, *_scaled(federation), *noisy)}.values():
-        if kind != MEASURED:
+        for _ in range(times(kind, terms) if kind != MEASURED else 0):
             ledger.add(0, kind, everyone, 1)
-    for _ in range(terms_of(job, federation).evaluations):
+    for _ in range(terms.evaluations):
         ledger.add(job.rounds, MEASURED, everyone, 1)
     for round in range(1, job.rounds + 1):
         ledger.add(round, UPDATES[0], everyone, 1)

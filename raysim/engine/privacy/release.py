@@ -151,12 +151,12 @@ def check_sent(problem: LocalProblem, name: str) -> None:
             )
 
 
-def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool) -> None:
+def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool, epochs: int) -> None:
     """Raise ``ConfigError`` for a local problem whose training steps cannot protect patients by noise.
 
     ``pooled`` says whether gradients are pooled, and ``contrasts`` whether the model also clips the gradient of a
-    contrastive term. Local training after the update has been sent is not checked, because its result stays at the
-    hospital.
+    contrastive term. ``epochs`` is the number of epochs for which the noise was chosen. Local training after the update
+    has been sent is not checked, because its result stays at the hospital.
     """
     sent, objective = problem.sent, problem.objective
     if sent is None:
@@ -170,6 +170,8 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
         "has a contrastive term": objective.contrast is not None and (pooled or not contrasts),
         "trains with its own client program": problem.program is not None,
         "freezes parameters": objective.frozen is not None,
+        "trains for more epochs than training.local_epochs": not pooled
+        and bool(np.max(epochs if problem.training.epochs is None else problem.training.epochs, initial=0) > epochs),
         "continues with an earlier optimiser": problem.training.carry,
     }
     if pooled:

@@ -27,6 +27,7 @@ from raysim.engine.server.pool import Pool
 from raysim.engine.server.program_calls import ProgramCalls, check_immediate
 from raysim.engine.server.remote import RemoteHospitals
 from raysim.engine.server.update_pipeline import UpdatePipeline
+from raysim.privacy.scaler import SUMMED
 from raysim.strategies.base import (
     Answers,
     Call,
@@ -69,12 +70,13 @@ class JobServer:
             return np.asarray(answers.each[program.name])
 
         self.first = FirstAnswers.of(job, len(federation.classes), ask, earlier)
+        self.guarantee = guarantee_of(job, federation, self.first.sizes)
         work, self.strategy = weighted(job.work, federation, self.first), CheckedStrategy(job.strategy, job.name)
         self._balanced = work is not job.work
         self.job = job = replace(job, work=work)
         model = work.model.bind(federation, "cpu", work.precision)
         self.layout = model.layout
-        programs, self.guarantee = self.strategy.uses_programs(), guarantee_of(job, federation, self.first.sizes)
+        programs = self.strategy.uses_programs()
         view = FederationView(
             names=federation.hospitals,
             sizes=federation.sizes("train") if self.first.sizes is None else self.first.sizes,
@@ -105,7 +107,8 @@ class JobServer:
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self.private = self.strategy.private(view)
-        self.hospitals = RemoteHospitals(pool, work, self.private, None if since is None else since.states, job.privacy)
+        states = None if since is None else since.states
+        self.hospitals = RemoteHospitals(pool, work, self.private, states, job.privacy, before)
         size, uses_losses = self.layout.size, self.strategy.uses_selection() and job.selection.uses_losses
         self.travels = size - (0 if self.private is None else int(self.private.sum()))
         self.pipeline = UpdatePipeline(job, self.strategy, federation, size, self.private, self.first, self.guarantee)
@@ -136,8 +139,8 @@ class JobServer:
         """
         self.traffic.ledger.add(0, "size", self.everyone, 1)
         if self.federation.preprocessing_scalars:
-            noisy = bool(self.federation.preprocessing_noise)
-            self._register_sum(PREPROCESSING, self.federation.preprocessing_scalars, noisy)
+            hidden = self.federation.preprocessing_noise.endswith(SUMMED)
+            self._register_sum(PREPROCESSING, self.federation.preprocessing_scalars, hidden)
         if self._balanced:
             self._register_sum(LabelCounts.name, len(self.federation.classes), self.first.labels is not None)
 

@@ -29,7 +29,8 @@ class RemoteHospitals:
     """All hospitals of a job, with what they store between rounds.
 
     What hospitals store is sent with each message, or remains in the process that created it. ``private [P]`` marks the
-    parameters that never leave a hospital. ``section`` determines the privacy noise on statistics.
+    parameters that never leave a hospital. ``section`` determines the privacy noise on statistics. ``before`` has asked
+    the same hospitals for statistics earlier: a further answer of the same kind must have different noise.
     """
 
     remembered: StateReferences | None
@@ -42,9 +43,10 @@ class RemoteHospitals:
         private: Mask | None,
         states: HospitalStates | None,
         section: PrivacySection | None,
+        before: RemoteHospitals | None = None,
     ) -> None:
         self._section = section
-        self._turns: Counter[tuple[str, int]] = Counter()
+        self._turns: Counter[tuple[str, int]] = Counter() if before is None else before._turns
         self._pool, self._work, self._private = pool, work, private
         self.remembered = self.dealt(states)
 

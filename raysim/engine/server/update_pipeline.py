@@ -37,6 +37,7 @@ from raysim.strategies.base import (
     Strategy,
     Update,
 )
+from raysim.traffic.ledger import SCALAR_BYTES, update_numbers
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class UpdatePipeline:
             compression, masked = None if self._compressed is None else self._compressed.compression, travels
             if compression is not None and compression.name == "random_k":
                 masked = compression.count(travels)  # all mask the same entries
-            self.secure = SecureSums(job.secure, seed, name, masked, privacy)
+            self.secure = SecureSums(job.secure, seed, name, masked, privacy, size)
         if guarantee is not None:
             from raysim.engine.privacy.hospital_noise import HospitalNoise
             from raysim.engine.privacy.patient_noise import PatientNoise
@@ -136,12 +137,7 @@ class UpdatePipeline:
         )
         self._steps = [step for step in order if step is not None]
         self._back = self._steps[::-1]
-        self.most_bits: int | None = None
-        """The largest number of bits of an update; None with neither compression nor secure aggregation."""
-        if self.secure is not None:
-            self.most_bits = self.secure.most_bits(len(federation.hospitals))
-        elif self._compressed is not None:
-            self.most_bits = self._compressed.compression.most_bits(travels)
+        self._hospitals, self._travels = len(federation.hospitals), travels
         self._entered: Ids | None = None
 
     @property
@@ -208,7 +204,20 @@ class UpdatePipeline:
         hidden = None if self.secure is None else self.secure.sent(problem, ids)
         if hidden is not None:
             return 8 * hidden[0], hidden[1]
-        return (None if self._compressed is None else update_bits(partials)), 0
+        bits = None if self._compressed is None else update_bits(partials)
+        if bits is not None:  # numbers that are sent with an update are not compressed
+            bits = bits + 8 * SCALAR_BYTES * update_numbers(problem)
+        return bits, 0
+
+    def most_bits(self, problem: LocalProblem) -> int | None:
+        """Return the largest number of bits of a local update for ``problem``; None if updates are neither compressed
+        nor masked.
+        """
+        if self.secure is not None:
+            return self.secure.most_bits(self._hospitals, problem)
+        if self._compressed is None:
+            return None
+        return self._compressed.compression.most_bits(self._travels) + 8 * SCALAR_BYTES * update_numbers(problem)
 
     def received(self, round: int, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
         """Return what the server receives from the hospitals ``ids`` that minimised ``problem``, with noise and without

@@ -36,7 +36,11 @@ LENGTH = 100.0
 
 
 def can_hold_canaries(job: Job, federation: Federation) -> bool:
-    """Return whether canaries can be added: the model's first layer must be dense with one input per feature."""
+    """Return whether canaries can be added: hospitals must send updates, and the model's first layer must be dense with
+    one input per feature.
+    """
+    if job.strategy.uses_programs():
+        return False
     model = job.work.model.bind(federation, "cpu", job.work.precision)
     return isinstance(model, Traceable) and model.layout.shapes[0][1:] == federation.X.shape[1:]
 

@@ -177,8 +177,12 @@ def available(nodes: str | None) -> tuple[Node, ...]:
 def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     """Measure the bytes of one round of ``job``."""
     pool = _DryRunPool(placement)
-    # Noise adds no bytes, and its calibration depends on the number of rounds.
-    quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=None)
+    # Noise adds no bytes, and its calibration depends on the number of rounds. But a guarantee for hospitals hides what
+    # a hospital has chosen in zeros that it also sends.
+    privacy = None if job.privacy is None or job.privacy.unit != "hospital" else job.privacy
+    if privacy is not None:
+        privacy = privacy.model_copy(update={"epsilon": None, "noise_multiplier": 0.0})
+    quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=privacy)
     run = JobRun(pool, quick)
     try:
         with host.threads(1):

@@ -18,6 +18,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.plugin_sections import StrategySection
+from raysim.config.sections.privacy import PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
@@ -33,7 +34,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.selections.sampling import All, InverseSqrt
 from raysim.training.base import Optimizer
-from tests.conftest import MakeFederation, fitting, with_patients
+from tests.conftest import MakeFederation, fitting, run, with_patients
 
 SIZES = [30, 8, 21, 0, 14, 9, 17, 40]
 
@@ -92,6 +93,23 @@ def test_bytes_are_those_of_a_run(federate: MakeFederation, name):
         return
     assert traffic.plan == pytest.approx(pool.down[0], abs=64)
     assert traffic.partials == pytest.approx(pool.up[0], abs=64)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "keys"),
+    [("ifca", {}), ("scaffold", {}), ("qfedavg", {}), ("fedavg", {"adaptive": {}})],
+    ids=["ifca", "scaffold", "qfedavg", "adaptive"],
+)
+def test_bytes_under_a_guarantee_for_hospitals_are_those_of_a_run(federate: MakeFederation, strategy: str, keys):
+    federation = federate([30] * 12)
+    placement = Placement(balance(federation.totals, 3), 1, 0)
+    settings = {"weights": "uniform"} if strategy == "fedavg" else {}
+    made = registry.load("strategies", strategy, "strategy.name")(**settings)
+    privacy = PrivacySection(unit="hospital", epsilon=8.0, delta=1e-3, **keys)
+    planned = replace(job(federation, made, every=0), privacy=privacy, selection=All())
+    first = run(federation, planned, 1).rounds[0]
+    traffic = weigh(planned, placement)
+    assert (traffic.down, traffic.up) == (first.bytes_down, first.bytes_up)
 
 
 def test_evaluation_is_weighed_with_the_round(federate: MakeFederation):
