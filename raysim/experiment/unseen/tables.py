@@ -108,11 +108,11 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
     means = part.groupby("hospital", sort=False).mean(numeric_only=True)
     scored = [each.scored for each in of if each.scored is not None]
     if len(scored) == len(of):
-        variances = np.mean([_loss_variances(each) for each in scored], axis=0)
-        found["log_loss"] = pooled(means["log_loss"].to_numpy(), variances, WIDEST_UNBOUNDED)
+        n, variances = means["rows"].to_numpy(), np.mean([_loss_variances(each) for each in scored], axis=0)
+        found["log_loss"] = pooled(means["log_loss"].to_numpy(), _smoothed(variances, n), WIDEST_UNBOUNDED)
         if SKILL in means:
             skill, variances = np.mean([_skill(each) for each in of], axis=0)
-            found[SKILL] = pooled(skill, variances, WIDEST_UNBOUNDED)
+            found[SKILL] = pooled(skill, _smoothed(variances, n), WIDEST_UNBOUNDED)
     if RATIO in means:
         ratio, n, events = means[RATIO].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
         # The logarithm is undefined for hospitals without events or without non-events. If there are many of them,
@@ -139,8 +139,7 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
 def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Pooled]:
     """Return, for each threshold, the pooled difference of net benefit between the model and the better default.
 
-    The default is to act on everyone or on no one. The result is NaN if, at many hospitals, no decision differs from
-    the default.
+    The default is to act on everyone or on no one. The result is NaN if no decision differs from the default.
     """
     counts = [each.scores for each in of if each.scores is not None]
     found: dict[str, Pooled] = {}
@@ -150,11 +149,22 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
         ]
         value, variance = (np.mean([one[i] for one in each], axis=0) for i in range(2))
         enough = np.isfinite(value) & (counts[0].rows >= FEWEST_DECISIONS)
-        alike = enough & (variance <= 0)
-        if alike.sum() > MOST_LACKING * enough.sum():
-            value = np.full_like(value, np.nan)
-        found[f"{GAINED}_{at:g}"] = pooled(np.where(enough, value, np.nan), variance, WIDEST)
+        variance = _smoothed(np.where(enough, variance, np.nan), counts[0].rows)
+        found[f"{GAINED}_{at:g}"] = pooled(value, variance, WIDEST)
     return found
+
+
+def _smoothed(variance: NDArray[np.float64], rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the ``variance [H]`` of each hospital's mean over its ``rows [H]``, with one variance of a row for all.
+
+    A hospital's own variance is correlated with its mean: by chance, few events make both the log loss and its variance
+    small. Weights from own variances would therefore bias the mean over hospitals.
+    """
+    known = np.isfinite(variance) & (rows > 1)
+    if not known.any():
+        return variance
+    of_row = np.average((variance * rows)[known], weights=rows[known] - 1)
+    return np.where(known, of_row / np.maximum(rows, 1), np.nan)
 
 
 def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:

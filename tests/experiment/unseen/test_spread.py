@@ -1,15 +1,20 @@
-"""Prediction intervals for a further hospital are wide enough where hospitals differ widely."""
+"""Means over hospitals, and prediction intervals for a further hospital, contain the true values."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import expit
 
-from raysim.experiment.unseen.measured import Unseen
-from raysim.experiment.unseen.tables import summary
+from raysim.config.sections.evaluation import ClinicalSection
+from raysim.experiment.unseen.measured import Unseen, of_rows
+from raysim.experiment.unseen.rows import JudgedRows
+from raysim.experiment.unseen.tables import by_hospital, summary
+from raysim.metrics.labels import CLASSIFICATION
 
 HOSPITALS = 20
+CLINICAL = ClinicalSection()
 
 
 def unseen() -> Unseen:
@@ -49,3 +54,30 @@ def test_so_are_calibration_intercepts_and_slopes(figure: str) -> None:
         found = summary([unseen()], pd.DataFrame(head | {figure: values} | ends), None).set_index("figure").loc[figure]
         covered.append(found["next_low"] <= true[-1] <= found["next_high"])
     assert 0.93 <= np.mean(covered) <= 0.99
+
+
+def found_at(hospitals: int, rows: int, middle: float, rng: np.random.Generator) -> pd.DataFrame:
+    """Evaluate right risks, whose logits are normal around ``middle``, at hospitals that do not differ."""
+    judged, prevalence = [], float(expit(middle + 1.2 * rng.standard_normal(10**6)).mean())
+    for h in range(hospitals):
+        logits = middle + 1.2 * rng.standard_normal(rows)
+        y = (rng.random(rows) < expit(logits)).astype(np.int64)
+        judged.append(JudgedRows(logits, logits, y, np.arange(rows), h, f"h{h}", 1, "global", {}, prevalence))
+    found = of_rows("s", "global", 0, 0, judged, CLASSIFICATION, CLINICAL)
+    return summary([found], by_hospital([found], CLASSIFICATION, CLINICAL), CLINICAL).set_index("figure")
+
+
+def test_means_over_small_hospitals_are_not_biased() -> None:
+    """A hospital with few events by chance has a small loss with a small estimated variance: it must not weigh more."""
+    rng = np.random.default_rng(13)
+    logits = -1.5 + 1.2 * rng.standard_normal(10**6)
+    p = expit(logits)
+    loss, prevalence = -(p * np.log(p) + (1 - p) * np.log1p(-p)).mean(), p.mean()
+    constant = -(prevalence * np.log(prevalence) + (1 - prevalence) * np.log1p(-prevalence))
+    gain = np.where(p >= 0.5, 2 * p - 1, 0.0).mean()
+    true = {"log_loss": loss, "log_loss_skill": 1 - loss / constant, "net_benefit_gained_0.5": gain}
+    found = [found_at(60, 50, -1.5, rng).loc[list(true)] for _ in range(20)]
+    for figure, value in true.items():
+        of = pd.DataFrame([each.loc[figure] for each in found])
+        assert of["estimate"].mean() == pytest.approx(value, abs=3 * of["estimate"].std() / 20**0.5)
+        assert ((of["low"] <= value) & (value <= of["high"])).mean() >= 0.8
