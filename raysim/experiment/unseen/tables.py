@@ -121,7 +121,13 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
         if lacking.sum() > MOST_LACKING * (n > 0).sum():
             ratio = np.full_like(ratio, np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = pooled(np.log(ratio), (1 - events / n) / events, WIDEST_UNBOUNDED)
+            expected = events / ratio
+            known = np.isfinite(expected)
+            # The variance is for one ratio at all hospitals: from a hospital's own events it would be correlated with
+            # the ratio, and hospitals with many events by chance would weigh more.
+            share = np.clip(events[known].sum() / expected[known].sum() * expected / n, 0.5 / n, 1 - 0.5 / n)
+            # The logarithm of a small count is too low on average; part of an event is added to correct this.
+            logs = pooled(np.log((events + (1 - share) / 2) / expected), (1 - share) / (n * share), WIDEST_UNBOUNDED)
         found[RATIO] = logs._replace(
             estimate=_exp(logs.estimate),
             low=_exp(logs.low),
