@@ -18,7 +18,7 @@ from raysim.experiment.scores import MODEL as SCORE
 from raysim.experiment.unseen.measured import Unseen
 from raysim.experiment.unseen.rows import AllRows, Judged
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
-from raysim.statistics.clinical.calibration import Groups
+from raysim.statistics.clinical.calibration import ENOUGH, Groups
 from raysim.statistics.clinical.clinical_figures import figures as clinical_figures
 from raysim.statistics.clinical.curves import unless_broken
 from raysim.statistics.clinical.thresholds import gained
@@ -30,6 +30,7 @@ from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.meta_analysis.between_hospitals import WIDEST, WIDEST_UNBOUNDED, Pooled, pooled
 
 AUROC, RATIO, GAINED = "auroc", "observed_over_expected", "net_benefit_gained"
+IN_THE_LARGE = "calibration_in_the_large"
 
 SKILL = "log_loss_skill"
 """A metric: 1 minus the model's log loss divided by the log loss of always predicting the share of events among the
@@ -135,10 +136,15 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
             next_low=_exp(logs.next_low),
             next_high=_exp(logs.next_high),
         )
-    for name in ("calibration_in_the_large", "calibration_slope"):
+    for name in (IN_THE_LARGE, "calibration_slope"):
         if name in means:
+            value, n, events = means[name].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
+            # Hospitals with few events have no intercept. Those that reach the number by chance have high intercepts.
+            few = (n > 0) & (np.minimum(events, n - events) < ENOUGH)
+            if name == IN_THE_LARGE and few.sum() > MOST_LACKING * (n > 0).sum():
+                value = np.full_like(value, np.nan)
             se = (means[f"{name}_high"] - means[f"{name}_low"]).to_numpy() / (2 * Z)
-            found[name] = pooled(means[name].to_numpy(), se**2, WIDEST_UNBOUNDED)
+            found[name] = pooled(value, se**2, WIDEST_UNBOUNDED)
     return found | _benefits(of, thresholds)
 
 

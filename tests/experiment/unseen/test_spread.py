@@ -49,7 +49,7 @@ def test_so_are_calibration_intercepts_and_slopes(figure: str) -> None:
         true = rng.normal(0, 1.2, HOSPITALS + 1)
         values = true[:-1] + rng.normal(size=HOSPITALS) * 0.2
         head = {"strategy": "s", "model": "global", "seed": 0, "k": 0, "hospital": list(unseen().hospitals)}
-        ends = {f"{figure}_low": values - 0.392, f"{figure}_high": values + 0.392}
+        ends = {f"{figure}_low": values - 0.392, f"{figure}_high": values + 0.392, "rows": 400, "events": 100}
         found = summary([unseen()], pd.DataFrame(head | {figure: values} | ends), None).set_index("figure").loc[figure]
         covered.append(found["next_low"] <= true[-1] <= found["next_high"])
     assert 0.93 <= np.mean(covered) <= 0.99
@@ -81,3 +81,10 @@ def test_means_over_small_hospitals_are_not_biased() -> None:
         of = pd.DataFrame([each.loc[figure] for each in found])
         assert of["estimate"].mean() == pytest.approx(value, abs=3 * of["estimate"].std() / 20**0.5)
         assert ((of["low"] <= value) & (value <= of["high"])).mean() >= 0.8
+
+
+def test_hospitals_that_reach_enough_events_by_chance_give_no_mean_intercept() -> None:
+    """About half of the hospitals have ten events: those with more events than expected."""
+    found = found_at(60, 85, -2.5, np.random.default_rng(14)).loc["calibration_in_the_large"]
+    assert np.isnan(found["estimate"])
+    assert found_at(60, 250, -2.5, np.random.default_rng(15)).loc["calibration_in_the_large", "hospitals"] > 54
