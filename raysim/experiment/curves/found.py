@@ -1,8 +1,9 @@
 """The findings of a curve: each strategy's best value, and whether it is demonstrated or at an edge.
 
-All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals, at the same
-hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`). The confidence intervals are simultaneous
-over all pairs (:func:`raysim.statistics.differences.simultaneous.adjusted`).
+All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals
+(:func:`raysim.statistics.differences.paired.paired`), at the hospitals and seeds where all of them define the metric.
+The confidence intervals are simultaneous over all pairs
+(:func:`raysim.statistics.differences.simultaneous.adjusted`).
 """
 
 from __future__ import annotations
@@ -163,6 +164,8 @@ def found(
 
 def _line(title: str, field: str, name: str, tables: Mapping[float | None, pd.DataFrame]) -> Line:
     values = sorted(tables, key=lambda value: NAN if value is None else value)
+    lacking = pd.concat(list(tables.values())).isna().groupby(level="seed").any()
+    tables = {value: table.mask(lacking) for value, table in tables.items()}
     means = [float(tables[value].mean(axis=1).mean()) for value in values]
     usable = np.array([mean if name in LARGER else -mean for mean in means])
     if len(values) < 2 or name not in (*LARGER, *SMALLER) or not np.isfinite(usable).any() or len(set(means)) == 1:
