@@ -22,6 +22,7 @@ from raysim.core.atomic import plain
 from raysim.core.words import counted, number
 from raysim.engine.timing import LARGER, SMALLER
 from raysim.experiment.tuning import is_bound
+from raysim.metrics.declared import SCORES
 from raysim.report.figures.curve import UNITS
 from raysim.report.judgement.facts.wording import figure, some
 from raysim.report.possible import difference as possible
@@ -29,6 +30,9 @@ from raysim.statistics.differences.paired import Limits, Paired, paired
 from raysim.statistics.differences.simultaneous import adjusted
 
 NAN = math.nan
+
+SHARES = tuple(figure.name for figure in SCORES if figure.larger)
+"""Figures from 0 to 1 of which more is better, as AUROC. R² can be below 0."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ class Found:
             for point in [best] if len(varied) > 1 and best is not None else line.points:
                 name = line.name if point.value is None else f"{line.name}, {self.field} {point.value:g}"
                 level = math.nan if best is None else best.mean
-                limits = possible(Limits(point.low, point.high), self.figure not in SMALLER, level)
+                limits = possible(Limits(point.low, point.high), self.figure in SHARES, level)
                 against = figure(point.difference, limits, digits, sign=True)
                 cells = ["" if math.isnan(point.difference) else against, ends.get(point.verdict, point.verdict)]
                 rows.append([name, number(point.mean, digits), *cells])

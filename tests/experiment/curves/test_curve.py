@@ -280,3 +280,9 @@ def test_values_are_compared_at_the_hospitals_that_all_of_them_serve():
     assert (three.verdict, eight.verdict) == ("best", "worse")
     assert eight.difference == pytest.approx(eight.mean - three.mean)
     assert eight.high < 0
+
+
+def test_a_difference_of_r2_below_minus_one_is_in_its_interval():
+    hospitals, lines = many({1: -3.0, 2: 0.4}, 3, "r2")
+    answer = found(hospitals, "mu", "r2", lines, {"s": "S"})
+    assert re.fullmatch(r"-3\.40 \(-3\.4\d to -3\.39\)", answer.rows()[0][2])
