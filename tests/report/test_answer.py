@@ -126,6 +126,16 @@ def test_no_difference_is_an_answer_and_the_reference_stands():
     assert "between methods could be found (80 % power)" in limits.text
 
 
+@pytest.mark.parametrize(("unit", "printed"), [(0.0001, r"0\.0000\d+"), (1000.0, r"\d\d\.\d|\d\d\d")])
+def test_the_difference_that_could_be_found_is_in_the_unit_of_the_error(unit: float, printed: str):
+    per_seed, hospitals = frames({"fedavg": 3.0, "chip": 3.0}, figure="mae", noise=0.2)
+    per_seed["mae"] *= unit
+    hospitals["mae"] *= unit
+    limits = answered(per_seed, hospitals, "fedavg").card.line("limits")
+    assert limits is not None
+    assert re.search(f"ifferences of ({printed}) between methods could be found", limits.text)
+
+
 def test_bytes_decide_between_equals_only():
     means = {"fedavg": 0.80, "chip": 0.8001}
     for moved, taken in ((10, "chip"), (67, "chip"), (97, "fedavg"), (200, "fedavg")):

@@ -115,11 +115,12 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
     )
 
 
-def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
+def limits(data: Data, pair: Paired | None, visible: Sequence[float] = (), digits: int = 3) -> Line:
     """Write the decision card's line on what the data cannot show.
 
     ``pair`` is the recommended method's difference from another. ``visible`` has, for each method that does not
-    demonstrably differ, the smallest difference detected with 80 % power (infinity: none).
+    demonstrably differ, the smallest difference detected with 80 % power (infinity: none). Differences are printed with
+    ``digits`` decimals.
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:
@@ -143,16 +144,16 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
             f"{len(data.rarer):,} {'have' if rare > 1 else 'has'} fewer than {FEW_ROWS}"
         )
     if visible:
-        parts.append(_visible([size for size in visible if np.isfinite(size)]))
+        parts.append(_visible([size for size in visible if np.isfinite(size)], digits))
     if pair is not None and not pair.of_training:
         parts.append("one seed cannot compare methods")
     text = sentences(parts or ["all hospitals are judged"])
     return Line("limits", "open" if parts else "ok", text, numbers)
 
 
-def _visible(sizes: Sequence[float]) -> str:
+def _visible(sizes: Sequence[float], digits: int) -> str:
     if not sizes:
         return "no difference between methods could have been found"
     # Nearly equal models have smaller values; these are printed as the smallest printable difference.
-    ends = list(dict.fromkeys(number(max(size, 0.001), 3) for size in (min(sizes), max(sizes))))
+    ends = list(dict.fromkeys(number(max(size, 10.0**-digits), digits) for size in (min(sizes), max(sizes))))
     return f"differences of {' to '.join(ends)} between methods could be found (80 % power)"
