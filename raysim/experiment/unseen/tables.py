@@ -17,7 +17,7 @@ from raysim.engine.job import Result
 from raysim.experiment.scores import MODEL as SCORE
 from raysim.experiment.unseen.measured import Unseen
 from raysim.experiment.unseen.rows import AllRows, Judged
-from raysim.metrics.labels import CLASSIFICATION, TaskKind
+from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
 from raysim.statistics.clinical.calibration import ENOUGH, Groups
 from raysim.statistics.clinical.clinical_figures import figures as clinical_figures
 from raysim.statistics.clinical.curves import unless_broken
@@ -31,6 +31,7 @@ from raysim.statistics.meta_analysis.between_hospitals import WIDEST, WIDEST_UNB
 
 AUROC, RATIO, GAINED = "auroc", "observed_over_expected", "net_benefit_gained"
 IN_THE_LARGE = "calibration_in_the_large"
+ERROR = REGRESSION.headline
 
 SKILL = "log_loss_skill"
 """A metric: 1 minus the model's log loss divided by the log loss of always predicting the share of events among the
@@ -86,7 +87,7 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
 def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSection | None) -> pd.DataFrame:
     """Make ``unseen_summary.csv``: means over hospitals by strategy, model, figure and number of labelled rows.
 
-    ``table`` is the result of :func:`by_hospital`.
+    ``table`` is the result of :func:`by_hospital`. There are no rows for a label of more than two classes.
     """
     rows = []
     for strategy, model, k in dict.fromkeys((each.strategy, each.model, each.k) for each in unseen):
@@ -94,7 +95,7 @@ def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSec
         part = table[(table["strategy"] == strategy) & (table["model"] == model) & (table["k"] == k)]
         for figure, found in _pooled_figures(of, part, () if clinical is None else clinical.counted_at).items():
             rows.append({"strategy": strategy, "model": model, "figure": figure, "k": k} | found._asdict())
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["strategy", "model", "figure", "k", *Pooled._fields])
 
 
 def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequence[float]) -> dict[str, Pooled]:
@@ -145,7 +146,20 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
                 value = np.full_like(value, np.nan)
             se = (means[f"{name}_high"] - means[f"{name}_low"]).to_numpy() / (2 * Z)
             found[name] = pooled(value, se**2, WIDEST_UNBOUNDED)
+    if ERROR in means:
+        found[ERROR] = _pooled_errors(*(means[name].to_numpy() for name in (ERROR, "rmse", "rows")))
     return found | _benefits(of, thresholds)
+
+
+def _pooled_errors(mae: NDArray[Any], rmse: NDArray[Any], rows: NDArray[Any]) -> Pooled:
+    """Pool hospitals' mean absolute errors, in units of their mean: a spread may be a few times as large at most."""
+    known = np.isfinite(mae) & np.isfinite(rmse)
+    unit = float(mae[known].mean()) if known.any() else 1.0
+    mae, rmse = np.where(known, [mae, rmse], np.nan)
+    variance = _smoothed(np.maximum(rmse**2 - mae**2, 0.0) / np.maximum(rows, 1), rows)
+    found = pooled(mae / unit, variance / unit**2, WIDEST_UNBOUNDED)
+    found = found._replace(next_low=float(np.maximum(found.next_low, 0.0)))
+    return found._replace(**{name: unit * getattr(found, name) for name in Pooled._fields[:-1]})
 
 
 def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Pooled]:
