@@ -12,6 +12,9 @@ import pytest
 
 import raysim
 from raysim.cli import main as cli
+from raysim.experiment.judging.run import Search
+from raysim.statistics.differences.paired import Limits
+from raysim.statistics.differences.search import Searched
 from tests.commands import refusal
 
 CONFIG = {
@@ -85,6 +88,13 @@ def others(seeds: int = 2) -> pd.DataFrame:
                     )
                 )
     return pd.concat(rows, ignore_index=True)
+
+
+def test_the_gain_after_a_search_is_an_estimate_and_no_limit() -> None:
+    """A true gain is larger in about four of ten searches."""
+    limits = Limits(-0.01, 0.05), Limits(-0.02, 0.03)
+    said = Search("fedavg", ("a", "b"), (0.02, 0.01), Searched(0, 0.02, 0.0124, limits, 2)).sentence
+    assert said.endswith("The best of several is partly luck: less the part of the choice, its gain is about +0.012.")
 
 
 def test_a_better_model_is_taken_and_a_search_widens_its_interval(tmp_path: Path) -> None:
