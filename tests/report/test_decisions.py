@@ -179,6 +179,7 @@ def test_gains_are_counted_by_hand() -> None:
     assert second.startswith(
         "The 95 % interval over patients and 3 training seeds demonstrates a gain at 1 hospital and a loss at 1."
     )
+    assert second.endswith("without true differences, at most 0.1 would gain by chance on average, and as many lose.")
     once = dataclasses.replace(over_local, seeds=np.array([1, 3, 3, 3, 2, 0]))
     assert (once.gaining().sum(), once.losing().sum()) == (0, 1), "one of three seeds claims nothing"
     alone = dataclasses.replace(over_local, seeds=np.array([1, 1, 1, 1, 1, 0]), trained=1)
