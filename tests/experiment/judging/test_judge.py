@@ -97,6 +97,14 @@ def test_the_gain_after_a_search_is_an_estimate_and_no_limit() -> None:
     assert said.endswith("The best of several is partly luck: less the part of the choice, its gain is about +0.012.")
 
 
+def test_several_rows_of_a_patient_are_said_to_be_taken_as_independent(tmp_path: Path) -> None:
+    frame = others(seeds=2)
+    frame["patient"] = frame["hospital"].astype(str) + "-" + (frame["row"] // 3).astype(str)
+    line = raysim.judge(frame, "fedavg", out=tmp_path / "out").answer.card.line("limits")
+    assert line is not None
+    assert "calibration and groups of patients take them as independent, and claim too much" in line.text
+
+
 def test_a_better_model_is_taken_and_a_search_widens_its_interval(tmp_path: Path) -> None:
     """And bytes are what the predictions say, of no direction."""
     moved = others(seeds=3).assign(bytes=lambda rows: rows["model"].map({"fedavg": 1000, "flower": 4000}))

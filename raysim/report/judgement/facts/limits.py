@@ -20,6 +20,9 @@ FEWEST = 3
 JUDGED_ROWS = 0.5
 """The smallest share of evaluated rows at hospitals with a defined main metric for a recommendation."""
 
+SEVERAL_ROWS = 1.5
+"""The mean number of a patient's evaluated rows from which the text says that rows are taken as independent."""
+
 FEW_ROWS = 10
 """Hospitals with fewer evaluated rows of the rarer class than this are counted in the text."""
 
@@ -61,6 +64,8 @@ class Data:
 
     trained: bool = True
     """Whether any training round was run; True for predictions of other programs."""
+    per_patient: float = 1.0
+    """The mean number of evaluated rows of a patient; 1 if unknown."""
 
     @property
     def lacking(self) -> str:
@@ -142,6 +147,11 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = (), digit
         parts.append(
             f"the median hospital has {whole} of the rarer class, and {f'{rare:,}' if rare else 'none'} of "
             f"{len(data.rarer):,} {'have' if rare > 1 else 'has'} fewer than {FEW_ROWS}"
+        )
+    if data.per_patient >= SEVERAL_ROWS:
+        parts.append(
+            f"a patient has {number(data.per_patient, 1)} {data.part} rows on average: intervals and tests of single "
+            "hospitals, calibration and groups of patients take them as independent, and claim too much"
         )
     if visible:
         parts.append(_visible([size for size in visible if np.isfinite(size)], digits))
