@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.config.sections.evaluation import ClinicalSection
+from raysim.core.levels import ALPHA
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind, reporting
@@ -227,6 +228,9 @@ def visible_sizes(evidence: Evidence) -> list[float]:
     if evidence.one_seed:
         return []
     others = (i for i in range(len(evidence.entries)) if i != evidence.best)
-    sizes = [evidence.pair(i, evidence.best).visible for i in others if not evidence.between(i, evidence.best)[1].shows]
+    # Claims hold jointly for all pairs of methods: a single difference is found at the first step of Holm's procedure.
+    alpha = ALPHA / max(sum(pair.variance > 0 for pair in evidence.differences.values()), 1)
+    open_ = [i for i in others if not evidence.between(i, evidence.best)[1].shows]
+    sizes = [evidence.pair(i, evidence.best).visible(alpha) for i in open_]
     level = evidence.levels[evidence.best]
     return [size if possible.visible(size, evidence.kind.larger, level) else np.inf for size in sizes if size == size]
