@@ -120,8 +120,8 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
     labelled = float(np.median(np.mean([counts.rows for counts in held], axis=0)))
     text = (
         f"Shrunken recalibration on {counted(round(labelled), 'labelled row')} at the median hospital would "
-        f"{_changed(change)}. A hospital's risks are off by a factor of {math.exp(off):.2f} on average, and would be "
-        f"off by {math.exp(after):.2f}."
+        f"{_changed(change)}. In half of a hospital's validation rows, observed and expected events differ by a factor "
+        f"of {math.exp(off):.2f} on average, chance included, and would by {math.exp(after):.2f}."
     )
     if np.median(rarer) < ENOUGH_ROWS:
         text += (
