@@ -112,7 +112,14 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
             f"hospital need about {needed:,} labelled rows, which are then not used for training."
         )
         return Proposal(False, text, math.nan, needed)
-    estimates = [benefit(counts, "eb", stream(0, "recalibration benefit")) for counts in held]
+    each_seed = (benefit(counts, "eb", stream(0, "recalibration benefit")) for counts in held)
+    estimates = [each for each in each_seed if each.hospitals]
+    if not estimates:
+        text = (
+            "What recalibration would change cannot be estimated: validation rows have too few events. "
+            f"{ENOUGH_ROWS} rows of the rarer class at each hospital need about {needed:,} labelled rows."
+        )
+        return Proposal(False, text, math.nan, needed)
     change, off, after = (
         float(np.mean([getattr(each, name) for each in estimates])) for name in ("log_loss", "off", "off_after")
     )
