@@ -134,7 +134,7 @@ def flamby(folder: Path, task: str) -> list[str]:
             shown = "yes" if all(excluded) else "alone" if excluded[0] else "no"
             size = f"{short(pair.difference)} ({ascii_minus(interval(*limits, 3, sign=True))})"
             found.append(
-                f"| {name} | {wide.shape[1]} | {against} | {label} | {size} | {plain(pair.visible)} | {shown} |"
+                f"| {name} | {wide.shape[1]} | {against} | {label} | {size} | {plain(pair.visible())} | {shown} |"
             )
     return found
 

@@ -52,6 +52,10 @@ class _Run:
         """Return the decision card's sentence on a ``fact``, such as calibration; empty if there is none."""
         return " ".join(line["text"] for line in self.answer["lines"] if line["fact"] == fact)
 
+    def figure(self, fact: str) -> Mapping[str, Any]:
+        """Return the numbers of the decision card's line on a ``fact``; empty if there are none."""
+        return next((line["figure"] or {} for line in self.answer["lines"] if line["fact"] == fact), {})
+
     def note(self, begin: str) -> str:
         return next((note for note in self.provenance["notes"] if note.startswith(begin)), "")
 
@@ -128,7 +132,8 @@ def answers(run: _Run) -> dict[str, str]:
     strategies = run.at("strategies") or [run.at("strategy")]
     labels = [each if isinstance(each, str) else str(each.get("label") or each.get("name")) for each in strategies]
     versions = listed([f"{name} {version}" for name, version in provenance["versions"].items()])
-    thresholds = run.at("evaluation", "clinical", "thresholds")
+    numeric, risks = "mae" in run.figure("quality"), run.answer["calibration"] is not None
+    thresholds = run.at("evaluation", "clinical", "thresholds") if risks else None
     left_out = "left out in turn" in run.line("unseen")
     parts = [f"{rows:,} to {part}" for part, rows in provenance["rows"].items() if rows]
     updated = run.at("recalibrate")
@@ -147,10 +152,12 @@ def answers(run: _Run) -> dict[str, str]:
         "12b": f"Numbers: {run.prepared['method']}; categories: an indicator each.",
         "12c": f"{run.at('model', 'name')}, trained by {listed(labels)}, {run.at('training', 'rounds')} rounds at most"
         f"{', values chosen on validation rows' if run.at('tune') else ', nothing tuned'}; test rows took no part.",
-        "12d": "Spread of hospitals' AUROC by Q and tau, of calibration by a simulated Q"
+        "12d": f"Spread of hospitals' {'mean absolute error' if numeric else 'AUROC'} by Q and tau"
+        f"{', of calibration by a simulated Q' if risks else ''}"
         f"{'; hospitals left out in turn, with the interval of the next one' if left_out else ''}.",
-        "12e": "AUROC with 95 % intervals, observed over expected events, calibration in the large and slope, log "
-        "loss, net benefit; methods by paired differences over hospitals, Holm over pairs.",
+        "12e": f"{'Mean absolute error, RMSE, R², bias' if numeric else 'AUROC with 95 % intervals, log loss'}"
+        f"{', observed over expected events, calibration in the large and slope, net benefit' if risks else ''}; "
+        "methods by paired differences over hospitals, Holm over pairs.",
         "12f": f"Recalibration ({updated}) at each hospital." if updated else "None.",
         "12g": "raysim predict, or a folder of raysim export, which works without raysim.",
         "13": _imbalance(run.at("training", "class_weights")),
@@ -165,7 +172,7 @@ def answers(run: _Run) -> dict[str, str]:
             run.line("quality"),
             run.line("calibration"),
             run.line("fairness"),
-            "Each hospital's figures are in hospitals.csv, and in clinical.csv of each run",
+            f"Each hospital's figures are in hospitals.csv{', and in clinical.csv of each run' if risks else ''}",
         ),
         "23b": run.line("unseen") if left_out else "",
         "24": "Figures of the model `recalibrated` in comparison.csv." if updated else "",

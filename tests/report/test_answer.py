@@ -11,6 +11,7 @@ import pytest
 
 from raysim.report.judgement.card import FACTS, Card
 from raysim.report.judgement.evidence import evidence_from
+from raysim.report.judgement.gathered import visible_sizes
 from raysim.report.tables import differences
 from tests.report.answered import answered
 
@@ -124,6 +125,35 @@ def test_no_difference_is_an_answer_and_the_reference_stands():
     assert limits is not None
     assert which.text == "The other method is not better than fedavg, the reference."
     assert "between methods could be found (80 % power)" in limits.text
+
+
+def test_a_difference_that_could_be_found_is_claimed_by_the_joint_intervals() -> None:
+    """One of six methods is better by this much: about 80 % of comparisons claim it against another."""
+    rng, found, sizes = np.random.default_rng(9), [], []
+    for better in (0.0, None):
+        size = float(np.median(sizes)) if better is None else better
+        for _ in range(20):
+            per_seed, hospitals = frames({f"s{i}": 0.8 for i in range(6)}, seeds=5, noise=0.0)
+            for s in range(6):
+                of = hospitals["strategy"] == f"s{s}"
+                place, seed = rng.normal(0, 0.02, 20), rng.normal(0, 0.004, 5)
+                shift = np.repeat(seed, 20) + np.tile(place, 5) + rng.normal(0, 0.004, 100) + (size if s == 0 else 0.0)
+                hospitals.loc[of, "auroc"] += shift
+            shown = evidence_from(per_seed, hospitals, "s0")
+            assert shown is not None
+            sizes += [] if size else visible_sizes(shown)
+            found += [shown.between(0, i)[1].low > 0 for i in range(1, 6)] if size else []
+    assert 0.6 <= np.mean(found) <= 0.95
+
+
+@pytest.mark.parametrize(("unit", "printed"), [(0.0001, r"0\.0000\d+"), (1000.0, r"\d\d\.\d|\d\d\d")])
+def test_the_difference_that_could_be_found_is_in_the_unit_of_the_error(unit: float, printed: str):
+    per_seed, hospitals = frames({"fedavg": 3.0, "chip": 3.0}, figure="mae", noise=0.2)
+    per_seed["mae"] *= unit
+    hospitals["mae"] *= unit
+    limits = answered(per_seed, hospitals, "fedavg").card.line("limits")
+    assert limits is not None
+    assert re.search(f"ifferences of ({printed}) between methods could be found", limits.text)
 
 
 def test_bytes_decide_between_equals_only():

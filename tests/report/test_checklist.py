@@ -89,3 +89,21 @@ def test_a_run_has_one_too_and_other_folders_are_refused(
     with pytest.raises(ConfigError, match="--out"):
         checklist(folder, folder / "hospitals.csv")
     assert len(pd.read_csv(folder / "hospitals.csv"))
+
+
+def test_a_number_has_no_risks(tmp_path: Path) -> None:
+    config = {
+        "data": {"source": "table", "silo": "hospital", "label": "z", "task": "regression", "drop": ["points"]},
+        "strategies": ["fedavg"],
+        "model": {"name": "linear_regression"},
+        "seeds": [0],
+        "training": {"rounds": 1},
+        "tracking": {"uri": "none"},
+    }
+    raysim.compare(config, data=table(4, 60), out=tmp_path / "out", in_process=True)
+    first = checklist(tmp_path / "out", None).read_text().partition("## TRIPOD-Cluster")[0]
+    found = {line.split(" | ")[0][2:]: line for line in first.splitlines() if line.startswith("| ")}
+    assert "Mean absolute error, RMSE, R², bias; methods" in found["12e"]
+    assert "Spread of hospitals' mean absolute error by Q and tau." in found["12d"]
+    assert found["15"].endswith(f"| {OPEN} |")
+    assert "clinical.csv" not in first

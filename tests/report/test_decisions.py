@@ -143,6 +143,19 @@ def test_a_page_has_one_interval_for_training_alone() -> None:
     assert "Intervals against training alone are adjusted for all methods." in drawn.caption
 
 
+def test_the_forest_of_errors_is_in_the_unit_of_the_label() -> None:
+    seeds, hospitals = test_answer.frames({"fedavg": 3.0, "chip": 2.8}, figure="mae", noise=0.02)
+    seeds["mae"] *= 1e-4
+    hospitals["mae"] *= 1e-4
+    shown = evidence_from(seeds, hospitals, "fedavg")
+    assert shown is not None
+    (drawn,) = forest(shown, tables.differences(seeds, "fedavg", hospitals), figures.styles(tables.comparison(seeds)))
+    figure = r"class=\"figure\">.(0\.0000\d{3})<span class=\"limits\"> \(.(0\.0000\d{3}) to .(0\.0000\d{3})\)"
+    found = re.search(figure, drawn.markup)
+    assert found is not None
+    assert float(found[2]) > float(found[1]) > float(found[3]) > 0
+
+
 def test_the_forest_counts_intervals_without_numbers() -> None:
     seeds, hospitals = test_answer.frames({f"s{i}": 0.8 for i in range(6)}, hospitals=3, seeds=2, noise=0.15)
     shown = evidence_from(seeds, hospitals, "s0")
@@ -179,6 +192,7 @@ def test_gains_are_counted_by_hand() -> None:
     assert second.startswith(
         "The 95 % interval over patients and 3 training seeds demonstrates a gain at 1 hospital and a loss at 1."
     )
+    assert second.endswith("without true differences, at most 0.1 would gain by chance on average, and as many lose.")
     once = dataclasses.replace(over_local, seeds=np.array([1, 3, 3, 3, 2, 0]))
     assert (once.gaining().sum(), once.losing().sum()) == (0, 1), "one of three seeds claims nothing"
     alone = dataclasses.replace(over_local, seeds=np.array([1, 1, 1, 1, 1, 0]), trained=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -471,7 +472,7 @@ def test_training() -> None:
 # D8: what the data cannot tell
 
 
-def data(judged: int = 20, share: float = 1.0, rarer: tuple[float, ...] = (), **fields: tuple[object, ...]) -> Data:
+def data(judged: int = 20, share: float = 1.0, rarer: tuple[float, ...] = (), **fields: Any) -> Data:
     return Data("death in hospital", 20, 4000, 400, "test", judged, share, rarer, **fields)
 
 
@@ -482,6 +483,8 @@ def data(judged: int = 20, share: float = 1.0, rarer: tuple[float, ...] = (), **
         (data(12, 0.4), False, "Nothing is recommended: 12 of 20 hospitals can be judged, with 40 % of the test rows."),
         (data(4), True, "Few hospitals: 4 (12.0 degrees of freedom)."),
         (data(20), True, "All hospitals are judged."),
+        (data(20, per_patient=1.4), True, "All hospitals are judged."),
+        (data(20, per_patient=9.96), True, "A patient has 10.0 test rows on average: intervals and tests of single"),
         (
             data(4, rarer=(2, 12, 12, 30)),
             True,

@@ -57,7 +57,9 @@ def test_the_headline_is_the_hospital_s_own() -> None:
     )
     assert down[0].startswith("This hospital does better alone: AUROC \N{MINUS SIGN}0.050 (")
     for said in (up, down):
-        assert said[1] == ("Of 3 judged hospitals, 1 has an interval that demonstrates this; about 1 would by chance.")
+        assert said[1] == (
+            "Of 3 judged hospitals, 1 has an interval that demonstrates this; at most 0.1 would by chance, on average."
+        )
     assert neither[0].startswith("No difference is demonstrated at this hospital: AUROC 0.000 (")
     assert len(neither) == 1
     assert nothing[0].startswith("This hospital cannot be judged")

@@ -54,6 +54,14 @@ def test_virtual_time_tells_when_and_for_how_many_seeds_a_target_was_reached():
     assert virtual_time.printed(table.drop(columns="virtual_seconds"), {}) is None
 
 
+def test_gaps_of_errors_are_in_the_unit_of_the_label():
+    row = {"strategy": "fedavg", "model": "global", "mae": 8e-5, "sex_undefined": 0, "sex_unknown_rows": 4}
+    gaps = {"sex_gap": 1.5e-5, "sex_gap_within": 2.5e-5, "sex_unknown": 9.12e-5}
+    said = text(patient_groups.printed(pd.DataFrame([row | gaps]), 160))
+    assert "0.0000150 (0.0000250)" in said
+    assert "sex of 4 test rows (MAE 0.0000912)" in " ".join(said.split())
+
+
 def test_patient_groups_break_no_figure_where_there_is_little_room():
     per_seed = pd.DataFrame(
         {

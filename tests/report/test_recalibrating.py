@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from raysim.engine.job import Result
+from raysim.metrics.score_counts import ScoreCounts
 from raysim.report.judgement import recalibrating
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.headline import Verdict, headline
@@ -35,6 +36,9 @@ def test_it_is_proposed_by_the_rule_with_what_it_changes_and_costs(federate: Mak
     assert found.worth == (found.log_loss < 0)
     assert f"on {np.median(VALIDATION):.0f} labelled rows at the median hospital would" in found.text
     assert ("lower" if found.log_loss < 0 else "raise") in found.text
+    # Right risks, too, differ from few events: the factor alone does not say that risks are wrong.
+    assert "observed and expected events differ by a factor of" in found.text
+    assert "on average, chance included, and would by" in found.text
     other = proposal([run], ("fedavg", "global"), 0.2)
     assert other is not None
     assert not other.worth
@@ -54,6 +58,17 @@ def test_without_the_rows_it_says_what_it_would_cost(validation, federate: MakeF
     assert f"{verb} about {np.ceil(3 / share):.0f} labelled rows" in found.text
     assert " 1 labelled rows" not in found.text
     assert ("would" in found.text) == (validation is not None)
+
+
+def test_validation_rows_without_an_event_give_no_estimate(federate: MakeFederation, tmp_path) -> None:
+    run = result(federate(TRAIN, TEST, validation=[1, 1, 1, 1, 1]), tmp_path)
+    counts = run.outcome.validation_scores["global"]
+    none = counts._replace(positives=0 * counts.positives, negatives=counts.negatives + counts.positives)
+    run.outcome.validation_scores["global"] = ScoreCounts(*none)
+    found = proposal([run], ("fedavg", "global"), 0.01)
+    assert found is not None
+    assert found.text.startswith("What recalibration would change cannot be estimated: validation rows have too few")
+    assert "nan" not in found.text
 
 
 def test_what_it_did_is_measured_on_test_rows(federate: MakeFederation, tmp_path) -> None:

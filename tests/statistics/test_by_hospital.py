@@ -50,17 +50,28 @@ def test_tails_are_those_of_all_outcomes(bins, data) -> None:
     assert events_tails(observed, p, n) == pytest.approx((below, above), abs=1e-12)
 
 
-def test_many_rows_of_one_risk_are_binomial_and_very_many_normal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_of_one_risk_are_binomial_and_very_many_nearly(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = binom.cdf(180, 4000, 0.05), binom.sf(179, 4000, 0.05)
     assert events_tails(180, [0.05], [4000]) == pytest.approx(exact, abs=1e-11)
     monkeypatch.setattr(module, "AT_A_TIME", 3)
     assert events_tails(180, [0.05] * 8, [500] * 8) == pytest.approx(exact, abs=1e-11)
-    # The normal one with a continuity correction is near, and is another number.
+    # The gamma distribution with a continuity correction is near, and is another number.
     assert events_tails(270, [0.05], [6000]) == pytest.approx((binom.cdf(270, 6000, 0.05), 0.96), abs=0.01)
     monkeypatch.setattr(module, "LARGE", 3999)
     near = events_tails(180, [0.05], [4000])
     assert near == pytest.approx(exact, abs=0.01)
     assert abs(near[0] - exact[0]) > 1e-6
+
+
+@pytest.mark.parametrize(("rows", "share"), [(6000, 2 / 6000), (6000, 0.001), (6000, 0.01), (6000, 0.998), (6000, 0)])
+def test_rare_events_among_many_rows_are_not_normal(rows: int, share: float) -> None:
+    """By the normal distribution nine events where two are expected have p 4e-6; it is 5e-4."""
+    for k in {0, *(int(binom.ppf(q, rows, share)) for q in (1e-4, 0.01, 0.5, 0.99, 1 - 1e-4))}:
+        exact = binom.cdf(k, rows, share), binom.sf(k - 1, rows, share)
+        for found, true in zip(events_tails(k, [share], [rows]), exact, strict=True):
+            assert true - 0.02 <= found
+            assert found >= 0.95 * true or true > 0.1
+            assert found <= 2 * true + 0.001 * (true > 0)
 
 
 def test_nothing_is_tested_without_rows_and_certain_risks_are_tested() -> None:

@@ -33,7 +33,7 @@ def test_worked_numbers():
     assert math.sqrt(pair.variance) == pytest.approx(0.0093812670, abs=6e-11)
     assert pair.population() == pytest.approx((-0.018003, 0.067003), abs=6e-7)
     assert not pair.population().shows
-    assert pair.visible == pytest.approx(0.0525861580, abs=6e-11)
+    assert pair.visible() == pytest.approx(0.0525861580, abs=6e-11)
     assert (pair.hospitals, pair.seeds) == (4, 1)
     assert pair.p == pytest.approx(2 * student.sf(0.0245 / 0.0093812670, 1.8985507246), abs=1e-8)
 
@@ -64,7 +64,7 @@ def test_the_parts_are_their_sums():
     ]
     assert pair.population() == pytest.approx((theta - reaches[0], theta + reaches[0]))
     assert pair.population(0.01) == pytest.approx((theta - reaches[1], theta + reaches[1]))
-    assert pair.visible == pytest.approx(reaches[0] + reaches[2])
+    assert pair.visible() == pytest.approx(reaches[0] + reaches[2])
     low, high = pair.population(pair.p)
     assert min(abs(low), abs(high)) == pytest.approx(0, abs=1e-9)  # the p-value is where the interval ends at 0
     reach = math.sqrt(norm.ppf(0.975) ** 2 * v_p + student.ppf(0.975, 2) ** 2 * v_s)
@@ -99,8 +99,9 @@ def test_names_of_hospitals_and_the_unit_of_rows_do_not_matter(order, scale):
     a, b = rng.random((2, 2, 5))
     r = rng.integers(1, 90, (2, 5))
     mine, other = paired(a, b, r), paired(a[:, order], b[:, order], scale * r[:, order])
-    for name in ("difference", "hospital_variance", "seed_variance", "df", "visible", "p"):
+    for name in ("difference", "hospital_variance", "seed_variance", "df", "p"):
         assert getattr(mine, name) == pytest.approx(getattr(other, name))
+    assert mine.visible() == pytest.approx(other.visible())
     swapped = paired(b, a, r)
     assert swapped.population() == pytest.approx((-mine.population().high, -mine.population().low))
 
@@ -109,7 +110,7 @@ def test_equal_models():
     a = np.random.default_rng(1).random((2, 5))
     pair = paired(a, a, np.ones((2, 5)), patients=np.zeros(5))
     assert pair.equal
-    assert (pair.population(), pair.fixed(), pair.p, pair.visible) == ((0, 0), (0, 0), 1, 0)
+    assert (pair.population(), pair.fixed(), pair.p, pair.visible()) == ((0, 0), (0, 0), 1, 0)
     # The same AUROCs by different orders of rows are not equal models.
     assert not paired(a, a, np.ones((2, 5)), patients=np.ones(5)).equal
     assert not simple(D[None], R[None]).equal
@@ -117,13 +118,13 @@ def test_equal_models():
 
 def test_one_hospital_speaks_only_for_itself():
     pair = simple([[0.1], [0.2]], [[50], [50]], patients=[4.0])
-    assert np.isnan([pair.variance, pair.df, *pair.population(), pair.p, pair.visible]).all()
+    assert np.isnan([pair.variance, pair.df, *pair.population(), pair.p, pair.visible()]).all()
     assert pair.patient_variance == pytest.approx(4 / 100**2)
     assert np.isfinite(pair.fixed()).all()
     assert pair.notes()[0].startswith("one hospital")
     equal = paired([[0.7], [0.8]], [[0.7], [0.8]], [[50], [50]], patients=[0.0])
     assert (equal.equal, equal.fixed()) == (True, (0, 0))
-    assert np.isnan([*equal.population(), *equal.population(0.01), equal.p, equal.visible]).all()
+    assert np.isnan([*equal.population(), *equal.population(0.01), equal.p, equal.visible()]).all()
 
 
 def test_without_patients_there_is_no_interval_for_these_hospitals():

@@ -1,9 +1,10 @@
 """The findings of a curve: each strategy's best value, whether it is shown to be better than others, and whether it is
 the smallest or largest tried.
 
-All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals, at the same
-hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`). The confidence intervals are simultaneous
-over all pairs (:func:`raysim.statistics.differences.simultaneous.adjusted`).
+All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals
+(:func:`raysim.statistics.differences.paired.paired`), at the hospitals and seeds where all of them define the metric.
+The confidence intervals are simultaneous over all pairs
+(:func:`raysim.statistics.differences.simultaneous.adjusted`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from raysim.core.atomic import plain
 from raysim.core.words import counted, number
 from raysim.engine.timing import LARGER, SMALLER
 from raysim.experiment.tuning import is_bound
+from raysim.metrics.declared import SCORES
 from raysim.report.figures.curve import UNITS
 from raysim.report.judgement.facts.wording import figure, some
 from raysim.report.possible import difference as possible
@@ -29,6 +31,9 @@ from raysim.statistics.differences.paired import Limits, Paired, paired
 from raysim.statistics.differences.simultaneous import adjusted
 
 NAN = math.nan
+
+SHARES = tuple(figure.name for figure in SCORES if figure.larger)
+"""Figures from 0 to 1 of which more is better, as AUROC. R² can be below 0."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class Found:
             for point in [best] if len(varied) > 1 and best is not None else line.points:
                 name = line.name if point.value is None else f"{line.name}, {self.field} {point.value:g}"
                 level = math.nan if best is None else best.mean
-                limits = possible(Limits(point.low, point.high), self.figure not in SMALLER, level)
+                limits = possible(Limits(point.low, point.high), self.figure in SHARES, level)
                 against = figure(point.difference, limits, digits, sign=True)
                 cells = ["" if math.isnan(point.difference) else against, ends.get(point.verdict, point.verdict)]
                 rows.append([name, number(point.mean, digits), *cells])
@@ -166,6 +171,8 @@ def found(
 
 def _line(title: str, field: str, name: str, tables: Mapping[float | None, pd.DataFrame]) -> Line:
     values = sorted(tables, key=lambda value: NAN if value is None else value)
+    lacking = pd.concat(list(tables.values())).isna().groupby(level="seed").any()
+    tables = {value: table.mask(lacking) for value, table in tables.items()}
     means = [float(tables[value].mean(axis=1).mean()) for value in values]
     usable = np.array([mean if name in LARGER else -mean for mean in means])
     if len(values) < 2 or name not in (*LARGER, *SMALLER) or not np.isfinite(usable).any() or len(set(means)) == 1:

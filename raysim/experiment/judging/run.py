@@ -238,7 +238,8 @@ class Search:
             f"{self.reference}, after correction for the number tried."
         )
         if found.estimate > 0 and len(self.names) > 1:
-            text += f" Its gain is at most {signed(max(found.corrected, 0.0), 3)}: the best of several is partly luck."
+            gain = signed(max(found.corrected, 0.0), 3)
+            text += f" The best of several is partly luck: less the part of the choice, its gain is about {gain}."
         return text
 
     def as_json(self) -> dict[str, object]:

@@ -14,6 +14,7 @@ from raysim.core.words import counted
 from raysim.experiment.unseen.files import Found
 from raysim.experiment.unseen.joining import NOBODY
 from raysim.experiment.unseen.tables import AUROC, GAINED, RATIO
+from raysim.metrics.labels import TaskKind, reporting
 from raysim.report import svg
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.wording import figure, json_number, percent
@@ -31,14 +32,19 @@ MOST = 40
 def lines(found: Found, clinical: ClinicalSection | None) -> dict[Key, Line]:
     """Return a line on hospitals that took no part in training, for each strategy and model."""
     by_key, act_at = {}, np.nan if clinical is None else clinical.act_at
-    for key, of in found.summary.groupby(["strategy", "model"], sort=False):
+    kind = reporting(found.hospitals)
+    for key, nobody in found.hospitals.groupby(["strategy", "model"], sort=False):
         strategy, model = map(str, key)
-        first = of[of["k"].astype(str) == str(of["k"].iloc[0])].set_index("figure")
-        numbers = first[["estimate", "low", "high", "next_low", "next_high", "hospitals"]].astype(float)
-        figures = {str(figure): {str(name): float(x) for name, x in row.items()} for figure, row in numbers.iterrows()}
-        nobody = found.hospitals[(found.hospitals["strategy"] == strategy) & (found.hospitals["model"] == model)]
+        of = _of(found.summary, (strategy, model))
+        first = of[of["k"].astype(str) == of["k"].astype(str).head(1).item()] if len(of) else of
+        numbers = first.set_index("figure")[["estimate", "low", "high", "next_low", "next_high", "hospitals"]]
+        figures = {
+            str(figure): {str(name): float(x) for name, x in row.items()}
+            for figure, row in numbers.astype(float).iterrows()
+        }
         unserved = nobody.loc[nobody["served_by"] == NOBODY, "hospital"].nunique()
-        by_key[strategy, model] = _line(figures, unserved, _taking_part(found.differences, strategy, model), act_at)
+        taking_part = _taking_part(found.differences, strategy, model)
+        by_key[strategy, model] = _line(kind, figures, unserved, taking_part, act_at)
     return by_key
 
 
@@ -54,8 +60,13 @@ def next_one(pooled: Mapping[Any, Any], digits: int) -> str:
     return f"; at the next hospital {interval(pooled['next_low'], pooled['next_high'], digits)}"
 
 
-def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part: str, act_at: float) -> Line:
-    if AUROC not in figures or not np.isfinite(figures[AUROC]["estimate"]):
+def _line(
+    kind: TaskKind, figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part: str, act_at: float
+) -> Line:
+    if not figures:
+        text = "Hospitals were left out in turn (unseen.csv), without a mean: the label has more than two classes"
+        return Line("unseen", "open", f"{text}.", {"unserved": unserved}, short=text)
+    if not np.isfinite(figures[kind.headline]["estimate"]):
         text = (
             f"It cannot be used without labelled rows where a hospital took no part ({counted(unserved, 'hospital')})"
         )
@@ -63,12 +74,13 @@ def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part
             text = "Too few hospitals that took no part can be judged"
         remedy = "more hospitals, or a method with one model"
         return Line("unseen", "open", f"{text}.", {"unserved": unserved}, remedy, short=text)
-    auroc = figures[AUROC]
-    where = f"At {counted(int(auroc['hospitals']), 'hospital')} left out in turn AUROC is "
-    short = f"{where}{mean(auroc, 3)}{next_one(auroc, 2)}"
+    level = figures[kind.headline]
+    digits = kind.decimals([level["estimate"]])
+    where = f"At {counted(int(level['hospitals']), 'hospital')} left out in turn {kind.title} is "
+    short = f"{where}{mean(level, digits)}{next_one(level, 2 if kind.larger else digits)}"
     text = f"{short}.{taking_part}"
     numbers: dict[str, float | int | None] = {
-        name: json_number(auroc[name]) for name in ("estimate", "low", "high", "next_low", "next_high")
+        name: json_number(level[name]) for name in ("estimate", "low", "high", "next_low", "next_high")
     }
     if RATIO in figures and np.isfinite(figures[RATIO]["next_low"]):
         ratio = figures[RATIO]
@@ -84,8 +96,10 @@ def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part
             "acting on everyone and acting on nobody."
         )
         numbers |= {f"{GAINED}{end}": json_number(gain[at]) for end, at in ENDS.items()}
+    if not kind.larger:
+        return Line("unseen", "open", text, numbers, short=short)
     remedy = "recalibrate at a new hospital"
-    return Line("unseen", "ok" if auroc["low"] > 0.5 else "warn", text, numbers, remedy, short=short)
+    return Line("unseen", "ok" if level["low"] > 0.5 else "warn", text, numbers, remedy, short=short)
 
 
 def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
@@ -108,7 +122,7 @@ def plots(found: Found, models: Mapping[Key, str], looks: Mapping[Key, Style]) -
     ``models`` maps models to their readable names, ``looks`` to their styles.
     """
     table = found.hospitals
-    if AUROC not in table:
+    if f"{AUROC}_low" not in table:
         return []
     key, name = next(iter(models.items()))
     of = _of(table, key)

@@ -17,8 +17,8 @@ from raysim.engine.job import Result
 from raysim.experiment.scores import MODEL as SCORE
 from raysim.experiment.unseen.measured import Unseen
 from raysim.experiment.unseen.rows import AllRows, Judged
-from raysim.metrics.labels import CLASSIFICATION, TaskKind
-from raysim.statistics.clinical.calibration import Groups
+from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
+from raysim.statistics.clinical.calibration import ENOUGH, Groups
 from raysim.statistics.clinical.clinical_figures import figures as clinical_figures
 from raysim.statistics.clinical.curves import unless_broken
 from raysim.statistics.clinical.thresholds import gained
@@ -30,6 +30,8 @@ from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.meta_analysis.between_hospitals import WIDEST, WIDEST_UNBOUNDED, Pooled, pooled
 
 AUROC, RATIO, GAINED = "auroc", "observed_over_expected", "net_benefit_gained"
+IN_THE_LARGE = "calibration_in_the_large"
+ERROR = REGRESSION.headline
 
 SKILL = "log_loss_skill"
 """A metric: 1 minus the ratio of two log losses, the model's and that of always predicting the share of events among
@@ -85,7 +87,7 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
 def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSection | None) -> pd.DataFrame:
     """Make ``unseen_summary.csv``: means over hospitals by strategy, model, metric and number of labelled rows.
 
-    ``table`` is the result of :func:`by_hospital`.
+    ``table`` is the result of :func:`by_hospital`. There are no rows for a label of more than two classes.
     """
     rows = []
     for strategy, model, k in dict.fromkeys((each.strategy, each.model, each.k) for each in unseen):
@@ -93,7 +95,7 @@ def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSec
         part = table[(table["strategy"] == strategy) & (table["model"] == model) & (table["k"] == k)]
         for figure, found in _pooled_figures(of, part, () if clinical is None else clinical.counted_at).items():
             rows.append({"strategy": strategy, "model": model, "figure": figure, "k": k} | found._asdict())
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["strategy", "model", "figure", "k", *Pooled._fields])
 
 
 def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequence[float]) -> dict[str, Pooled]:
@@ -108,11 +110,11 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
     means = part.groupby("hospital", sort=False).mean(numeric_only=True)
     scored = [each.scored for each in of if each.scored is not None]
     if len(scored) == len(of):
-        variances = np.mean([_loss_variances(each) for each in scored], axis=0)
-        found["log_loss"] = pooled(means["log_loss"].to_numpy(), variances, WIDEST_UNBOUNDED)
+        n, variances = means["rows"].to_numpy(), np.mean([_loss_variances(each) for each in scored], axis=0)
+        found["log_loss"] = pooled(means["log_loss"].to_numpy(), _smoothed(variances, n), WIDEST_UNBOUNDED)
         if SKILL in means:
             skill, variances = np.mean([_skill(each) for each in of], axis=0)
-            found[SKILL] = pooled(skill, variances, WIDEST_UNBOUNDED)
+            found[SKILL] = pooled(skill, _smoothed(variances, n), WIDEST_UNBOUNDED)
     if RATIO in means:
         ratio, n, events = means[RATIO].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
         # The logarithm is undefined for hospitals without events or without non-events. If there are many of them,
@@ -121,7 +123,13 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
         if lacking.sum() > MOST_LACKING * (n > 0).sum():
             ratio = np.full_like(ratio, np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = pooled(np.log(ratio), (1 - events / n) / events, WIDEST_UNBOUNDED)
+            expected = events / ratio
+            known = np.isfinite(expected)
+            # The variance is for one ratio at all hospitals: from a hospital's own events it would be correlated with
+            # the ratio, and hospitals with many events by chance would weigh more.
+            share = np.clip(events[known].sum() / expected[known].sum() * expected / n, 0.5 / n, 1 - 0.5 / n)
+            # The logarithm of a small count is too low on average; part of an event is added to correct this.
+            logs = pooled(np.log((events + (1 - share) / 2) / expected), (1 - share) / (n * share), WIDEST_UNBOUNDED)
         found[RATIO] = logs._replace(
             estimate=_exp(logs.estimate),
             low=_exp(logs.low),
@@ -129,18 +137,36 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
             next_low=_exp(logs.next_low),
             next_high=_exp(logs.next_high),
         )
-    for name in ("calibration_in_the_large", "calibration_slope"):
+    for name in (IN_THE_LARGE, "calibration_slope"):
         if name in means:
+            value, n, events = means[name].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
+            # Hospitals with few events have no intercept. Those that reach the number by chance have high intercepts.
+            few = (n > 0) & (np.minimum(events, n - events) < ENOUGH)
+            if name == IN_THE_LARGE and few.sum() > MOST_LACKING * (n > 0).sum():
+                value = np.full_like(value, np.nan)
             se = (means[f"{name}_high"] - means[f"{name}_low"]).to_numpy() / (2 * Z)
-            found[name] = pooled(means[name].to_numpy(), se**2, WIDEST_UNBOUNDED)
+            found[name] = pooled(value, se**2, WIDEST_UNBOUNDED)
+    if ERROR in means:
+        found[ERROR] = _pooled_errors(*(means[name].to_numpy() for name in (ERROR, "rmse", "rows")))
     return found | _benefits(of, thresholds)
+
+
+def _pooled_errors(mae: NDArray[Any], rmse: NDArray[Any], rows: NDArray[Any]) -> Pooled:
+    """Pool hospitals' mean absolute errors, in units of their mean: a spread may be a few times as large at most."""
+    known = np.isfinite(mae) & np.isfinite(rmse)
+    unit = float(mae[known].mean()) if known.any() else 1.0
+    mae, rmse = np.where(known, [mae, rmse], np.nan)
+    variance = _smoothed(np.maximum(rmse**2 - mae**2, 0.0) / np.maximum(rows, 1), rows)
+    found = pooled(mae / unit, variance / unit**2, WIDEST_UNBOUNDED)
+    found = found._replace(next_low=float(np.maximum(found.next_low, 0.0)))
+    return found._replace(**{name: unit * getattr(found, name) for name in Pooled._fields[:-1]})
 
 
 def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Pooled]:
     """Return, for each threshold, the pooled difference of net benefit between the model and the better default.
 
-    The defaults are to act on everyone and to act on no one. The result is NaN if, at more than the share
-    :data:`MOST_LACKING` of hospitals, no decision of the model differs from the better default.
+    The defaults are to act on everyone and to act on no one. The result is NaN if no decision of the model differs from
+    the better default.
     """
     counts = [each.scores for each in of if each.scores is not None]
     found: dict[str, Pooled] = {}
@@ -150,11 +176,22 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
         ]
         value, variance = (np.mean([one[i] for one in each], axis=0) for i in range(2))
         enough = np.isfinite(value) & (counts[0].rows >= FEWEST_DECISIONS)
-        alike = enough & (variance <= 0)
-        if alike.sum() > MOST_LACKING * enough.sum():
-            value = np.full_like(value, np.nan)
-        found[f"{GAINED}_{at:g}"] = pooled(np.where(enough, value, np.nan), variance, WIDEST)
+        variance = _smoothed(np.where(enough, variance, np.nan), counts[0].rows)
+        found[f"{GAINED}_{at:g}"] = pooled(value, variance, WIDEST)
     return found
+
+
+def _smoothed(variance: NDArray[np.float64], rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the ``variance [H]`` of each hospital's mean over its ``rows [H]``, with one variance of a row for all.
+
+    A hospital's own variance is correlated with its mean: by chance, few events make both the log loss and its variance
+    small. Weights from own variances would therefore bias the mean over hospitals.
+    """
+    known = np.isfinite(variance) & (rows > 1)
+    if not known.any():
+        return variance
+    of_row = np.average((variance * rows)[known], weights=rows[known] - 1)
+    return np.where(known, of_row / np.maximum(rows, 1), np.nan)
 
 
 def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:

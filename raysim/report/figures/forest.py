@@ -28,18 +28,20 @@ NONE = Limits(float("nan"), float("nan"))
 WIDE, HIGH = 160.0, 20.0
 """The width and height of the drawing of one interval, in units of its ``viewBox``."""
 
-DIGITS = 3
-
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference from the reference strategy, with its 95 % confidence interval; NaN where undefined."""
+    """A difference from the reference strategy, with its 95 % confidence interval; NaN where undefined.
+
+    Texts have ``digits`` decimals.
+    """
 
     value: float
     limits: Limits
+    digits: int = 3
 
     def __str__(self) -> str:
-        return with_interval(self.value, *self.limits, DIGITS, sign=True)
+        return with_interval(self.value, *self.limits, self.digits, sign=True)
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ def forest(evidence: Evidence, differences: pd.DataFrame, looks: Mapping[Key, St
     rows = [each for each in rows if np.isfinite(each.mean.value)]
     if not rows:
         return []
+    digits = kind.decimals([each.value for row in rows for each in row.differences(2)])
+    rows = [
+        replace(row, mean=replace(row.mean, digits=digits), worst=replace(row.worst, digits=digits)) for row in rows
+    ]
     level = evidence.levels[evidence.base]
     against = f"{short(base.name)}, whose mean {kind.title} is {number(level, kind.decimals([level]))}"
     headings = [f"mean {kind.title}"]
@@ -207,7 +213,7 @@ def _line(row: Row, axes: Sequence[Axis]) -> Markup:
 def _figure(difference: Difference) -> Markup:
     if not np.isfinite(difference.value):
         return element("td", "–", class_="figure")
-    value = number(difference.value, DIGITS, sign=True)
+    value = number(difference.value, difference.digits, sign=True)
     if difference.limits == NOTHING:
         return element("td", SAYS_NOTHING, class_="figure")
     limits = str(difference).removeprefix(value)

@@ -19,7 +19,7 @@ from raysim.metrics.labels import TaskKind
 from raysim.report import possible
 from raysim.report.hospital import card_tables
 from raysim.report.hospital.clinical_rows import over_runs, read_rows
-from raysim.report.hospital.gains import Gains, between, compared_with, served
+from raysim.report.hospital.gains import Gains, between, by_chance, compared_with, served
 from raysim.report.naming import Key, of_strategy, with_interval
 from raysim.statistics.differences.paired import Limits
 from raysim.statistics.over_seeds import OverSeeds
@@ -140,7 +140,6 @@ def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kin
         return [f"{capitalised(name)}: {kind.title} {reached} at this hospital."]
     up, down = gains.gaining(), gains.losing()
     judged = int(np.isfinite(gains.low).sum())
-    chance = max(1, round(0.025 * judged))
     gained = _gained(gains, h, digits)
     both = f"{kind.title} {gained} with {gains.better} against {gains.against}"
     if gained == possible.SAYS_NOTHING:
@@ -153,7 +152,7 @@ def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kin
     return [
         f"This hospital does better {'alone' if better == ALONE else f'with {better}'}: {both}.",
         f"Of {judged} judged hospitals, {alike} {'has' if alike == 1 else 'have'} an interval that demonstrates this; "
-        f"about {chance} would by chance.",
+        f"at most {by_chance(judged)} would by chance, on average.",
     ]
 
 

@@ -109,6 +109,7 @@ def comparison_card(
     data, against_name = data_of(results, hospitals, asked, taken.key), plain(names[against.key])
     useful = useful_of(results, taken.key, asked.clinical)
     pair = evidence.over_alone[evidence.best] if evidence.over_alone else _first_pair(evidence)
+    visible = visible_sizes(evidence)
     return _composed(
         data,
         _what(data, results, hospitals),
@@ -136,7 +137,7 @@ def comparison_card(
         groups=_fairness(noise, taken.key),
         limits=(
             remarks.unseen.get(taken.key) or unseen_of(results, hospitals, taken.key, data, evidence.kind),
-            limiting.limits(data, pair, visible_sizes(evidence)),
+            limiting.limits(data, pair, visible, evidence.kind.decimals(visible)),
         ),
         rows=method_rows(named, alone_taken=to_alone),
         remarks=remarks,

@@ -11,10 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.config.sections.evaluation import ClinicalSection
+from raysim.core.levels import ALPHA
+from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.metrics.measures import hanley_mcneil
 from raysim.metrics.score_counts import ScoreCounts
+from raysim.metrics.segments import ranges
 from raysim.report import possible
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.evidence import Evidence
@@ -81,7 +84,14 @@ def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, ke
         tuple(by_hospital["tested"]),
         _outside(table) if asked.counted else (),
         not results or any(_trained(result) for result in results),
+        _per_patient(results[0].federation, asked.part) if results and asked.counted else 1.0,
     )
+
+
+def _per_patient(federation: Federation, part: str) -> float:
+    """Return the mean number of rows of a patient in one ``part`` of the rows."""
+    rows = ranges(federation.bounds[:, PARTS.index(part)], federation.sizes(part))
+    return len(rows) / max(len(np.unique(federation.identities[rows])), 1)
 
 
 def _outside(table: pd.DataFrame) -> tuple[str, ...]:
@@ -219,6 +229,9 @@ def visible_sizes(evidence: Evidence) -> list[float]:
     if evidence.one_seed:
         return []
     others = (i for i in range(len(evidence.entries)) if i != evidence.best)
-    sizes = [evidence.pair(i, evidence.best).visible for i in others if not evidence.between(i, evidence.best)[1].shows]
+    # Claims hold jointly for all pairs of methods: a single difference is found at the first step of Holm's procedure.
+    alpha = ALPHA / max(sum(pair.variance > 0 for pair in evidence.differences.values()), 1)
+    open_ = [i for i in others if not evidence.between(i, evidence.best)[1].shows]
+    sizes = [evidence.pair(i, evidence.best).visible(alpha) for i in open_]
     level = evidence.levels[evidence.best]
     return [size if possible.visible(size, evidence.kind.larger, level) else np.inf for size in sizes if size == size]

@@ -113,7 +113,14 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
             f"hospital need about {needed:,} labelled rows, which are then not used for training."
         )
         return Proposal(False, text, math.nan, needed)
-    estimates = [benefit(counts, "eb", stream(0, "recalibration benefit")) for counts in held]
+    each_seed = (benefit(counts, "eb", stream(0, "recalibration benefit")) for counts in held)
+    estimates = [each for each in each_seed if each.hospitals]
+    if not estimates:
+        text = (
+            "What recalibration would change cannot be estimated: validation rows have too few events. "
+            f"{ENOUGH_ROWS} rows of the rarer class at each hospital need about {needed:,} labelled rows."
+        )
+        return Proposal(False, text, math.nan, needed)
     change, off, after = (
         float(np.mean([getattr(each, name) for each in estimates])) for name in ("log_loss", "off", "off_after")
     )
@@ -121,8 +128,8 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
     labelled = float(np.median(np.mean([counts.rows for counts in held], axis=0)))
     text = (
         f"Shrunken recalibration on {counted(round(labelled), 'labelled row')} at the median hospital would "
-        f"{_changed(change)}. A hospital's risks are off by a factor of {math.exp(off):.2f} on average, and would be "
-        f"off by {math.exp(after):.2f}."
+        f"{_changed(change)}. In half of a hospital's validation rows, observed and expected events differ by a factor "
+        f"of {math.exp(off):.2f} on average, chance included, and would by {math.exp(after):.2f}."
     )
     if np.median(rarer) < ENOUGH_ROWS:
         text += (

@@ -66,13 +66,17 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
     separator = " " if width >= 24 + 30 * len(chosen) else "\n"
     for attribute in chosen:
         table.add_column(attribute, justify="right")
-    keys = gap_table[KEYS].drop_duplicates()
+    keys, digits = gap_table[KEYS].drop_duplicates(), reporting(per_seed).decimals(gap_table[["gap", "within"]])
     for name, key in zip(labels(keys), keys.itertuples(index=False), strict=True):
         rows = gap_table[(gap_table["strategy"] == key.strategy) & (gap_table["model"] == key.model)].set_index(
             "attribute"
         )
         table.add_row(
-            name, *(f"{_with_spread(rows, a, 'gap')}{separator}({_with_spread(rows, a, 'within')})" for a in chosen)
+            name,
+            *(
+                separator.join((_with_spread(rows, a, "gap", digits), f"({_with_spread(rows, a, 'within', digits)})"))
+                for a in chosen
+            ),
         )
     undefined = gap_table.groupby("attribute", sort=False)["undefined"].max().astype(int)
     counts = ", ".join(f"{count} by {attribute}" for attribute, count in undefined.items())
@@ -95,7 +99,7 @@ def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
         rows = last[f"{attribute}_unknown_rows"].mean() if f"{attribute}_unknown_rows" in last else 0.0
         if rows > 0:
             value = last[f"{attribute}_unknown"].mean()
-            figure = f"{kind.title} {value:.3f}" if np.isfinite(value) else f"{kind.title} undefined"
+            figure = f"{kind.title} {number(value, kind.decimals([value]))}"
             parts.append(f"{attribute} of {rows:,.0f} {part} rows ({figure})")
     if not parts:
         return ""
@@ -136,7 +140,7 @@ def plots(
     gap = gaps(per_seed)
     gap = gap[(gap["model"] == gap["strategy"].map(last)) & gap["gap"].notna() & gap["strategy"].isin(names)]
     description = "; ".join(
-        f"{names[strategy]} by {attribute} {number(value, 3)}"
+        f"{names[strategy]} by {attribute} {number(value, kind.decimals(gap['gap']))}"
         for strategy, attribute, value in gap[["strategy", "attribute", "gap"]].to_numpy()
     )
     for chart in charts[:1]:
@@ -162,14 +166,16 @@ def _panel(
     looks: Mapping[str, svg.Style],
     panel: int,
 ) -> svg.Chart:
-    headline = reporting(group).headline
+    kind = reporting(group)
     levels, first = list(dict.fromkeys(group["group"])), group[group["seed"] == group["seed"].iloc[0]]
     rows = first.groupby("group")["n"].first().reindex(levels, fill_value=0)
     strategies = [label for label in names if label in set(group["strategy"])]
-    values = group.groupby(["group", "strategy"])[headline].agg(["mean", "std"])
+    values = group.groupby(["group", "strategy"])[kind.headline].agg(["mean", "std"])
     values = values.reindex(pd.MultiIndex.from_product([levels, strategies]))
+    digits = kind.decimals(values["mean"])
     parts = [
-        f"{level}: " + ", ".join(f"{names[s]} {number(float(values.loc[(level, s), 'mean']), 3)}" for s in strategies)
+        f"{level}: "
+        + ", ".join(f"{names[s]} {number(float(values.loc[(level, s), 'mean']), digits)}" for s in strategies)
         for level in levels
     ]
     chart = svg.Chart(
@@ -206,8 +212,8 @@ def _of_seed(patients: pd.DataFrame) -> str:
     return f" of seed {patients['seed'].iloc[0]}" if (counts.nunique() > 1).any() else ""
 
 
-def _with_spread(rows: pd.DataFrame, attribute: str, name: str) -> str:
+def _with_spread(rows: pd.DataFrame, attribute: str, name: str, digits: int) -> str:
     value, spread = rows.loc[attribute, [name, f"{name}_std"]].to_numpy(float)
     if not np.isfinite(value):
         return "undefined"
-    return f"{value:.3f}" + (f" ±{spread:.3f}" if np.isfinite(spread) else "")
+    return f"{value:.{digits}f}" + (f" ±{spread:.{digits}f}" if np.isfinite(spread) else "")

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
+from scipy.special import gammainc, gammaincc, ndtr
 
 from raysim.core.arrays import Floats
 from raysim.core.levels import ALPHA
@@ -27,6 +27,9 @@ State = Literal["off", "within", "open", ""]
 
 LARGE = 5000
 """Largest number of rows for which the distribution of the number of events is computed exactly."""
+
+NORMAL = 1e-4
+"""Smallest absolute skewness at which the number of events is not treated as normal."""
 
 TOLERATED = (0.8, 1.25)
 """A hospital counts as calibrated if the interval of its ratio of observed to expected events lies in this range."""
@@ -114,12 +117,28 @@ def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[fl
     if total == 0 or np.isnan(observed) or np.isnan(p).any():
         return float("nan"), float("nan")
     if total > LARGE:
-        mean, deviation = float(n @ p), max(float(np.sqrt(n @ (p * (1 - p)))), float(np.finfo(float).tiny))
-        below, above = ndtr((observed + 0.5 - mean) / deviation), ndtr((mean - observed + 0.5) / deviation)
-        return float(below), float(above)
+        variances = p * (1 - p)
+        mean, deviation = float(n @ p), max(float(np.sqrt(n @ variances)), 1e-99)
+        skewness = float(n @ (variances * (1 - 2 * p))) / deviation**3
+        return (
+            _below((observed + 0.5 - mean) / deviation, skewness),
+            _below((mean - observed + 0.5) / deviation, -skewness),
+        )
     chances = _events(p, n, total)
     at = round(observed)
     return float(min(chances[: at + 1].sum(), 1.0)), float(min(chances[at:].sum(), 1.0))
+
+
+def _below(z: float, skewness: float) -> float:
+    """Return the probability below ``z`` of a gamma distribution with mean 0, variance 1 and this ``skewness``.
+
+    With rare events the number of events is skewed, and the normal distribution would find wrong risks too often.
+    """
+    if abs(skewness) < NORMAL:
+        return float(ndtr(z))
+    shape = 4 / skewness**2
+    place = max(shape + np.sign(skewness) * z * np.sqrt(shape), 0.0)
+    return float(gammainc(shape, place) if skewness > 0 else gammaincc(shape, place))
 
 
 def _events(risks: Floats, rows: NDArray[np.int64], total: int) -> Floats:

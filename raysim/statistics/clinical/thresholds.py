@@ -52,11 +52,12 @@ def gained(
     """Compute the gain in net benefit over the better default (acting on everyone or on no one), and the variance of
     this gain, ``[H]`` each for ``H`` hospitals.
 
-    Arguments are as for :func:`net_benefits`. Both results are NaN for fewer than two rows.
+    The default is better over all rows together. If it were chosen at each hospital, few rows would make it look better
+    than it is. Arguments are as for :func:`net_benefits`. Both results are NaN for fewer than two rows.
     """
     odds = probability / (1 - probability)
     n = np.where(rows > 1, rows, np.nan)
-    everyone = events - odds * (rows - events) > 0
+    everyone = bool(np.nansum(events - odds * (rows - events)) > 0)
     # Decisions differ from calling no row at called rows, and from calling all rows at the other rows.
     good = np.where(everyone, rows - events - false_positive, true_positive)
     bad = np.where(everyone, events - true_positive, false_positive)

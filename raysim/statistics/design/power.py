@@ -112,7 +112,8 @@ def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
     y = rng.standard_normal((draws, len(variance))) * np.sqrt(variance + spread**2)
     w = 1.0 / variance
     q = ((y - (y @ w / w.sum())[:, None]) ** 2) @ w
-    return float((q > chdtri(len(variance) - 1, ALPHA)).mean())
+    # A comparison claims a difference if its interval of the spread, which has two sides, excludes 0.
+    return float((q > chdtri(len(variance) - 1, ALPHA / 2)).mean())
 
 
 def slope_power(sites: Sites, halving: float, draws: int = SLOPES) -> float:

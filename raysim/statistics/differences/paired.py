@@ -123,14 +123,13 @@ class Paired:
         reach = math.sqrt(Z**2 * self.patient_variance + self._seed_reach(ALPHA / 2))
         return Limits(self.difference - reach, self.difference + reach)
 
-    @property
-    def visible(self) -> float:
-        """The smallest true difference that would be demonstrated in 80 % of comparisons with the same variance. It is
-        0 for equal models, and NaN for one hospital.
+    def visible(self, alpha: float = ALPHA) -> float:
+        """Return the smallest true difference that an interval at level ``1 - alpha`` would demonstrate in 80 % of
+        comparisons with the same variance. It is 0 for equal models, and NaN for one hospital.
         """
         if self.equal and self.hospitals > 1:
             return 0.0
-        return self._reach(ALPHA) + self._reach(2 * (1 - POWER)) if self.variance > 0 else NAN
+        return self._reach(alpha) + self._reach(2 * (1 - POWER)) if self.variance > 0 else NAN
 
     def notes(self) -> list[str]:
         """Return warnings about the interval of :meth:`population`."""

@@ -267,3 +267,22 @@ def test_what_may_be_drawn_are_columns_of_the_hospitals(federate: MakeFederation
 def test_what_looks_like_mathematics_is_drawn_as_it_is():
     table = pd.DataFrame({"line": r"$\bar{$", "k": [1, 2], "seed": 0, "mean": [1.0, 2.0], "variance": 1.0})
     assert r"$\bar{$" in curve_figure(table, "k", "loss").standalone()
+
+
+def test_values_are_compared_at_the_hospitals_that_all_of_them_serve():
+    """Eight clusters leave the worst hospitals without a model; three are better at the others."""
+    hospitals, lines = many({3: 0.85, 8: 0.8}, 3, "auroc")
+    few = hospitals["hospital"] < 5
+    hospitals.loc[few, "auroc"] -= 0.3
+    hospitals.loc[few & (hospitals["strategy"] == "s, mu 8"), "auroc"] = np.nan
+    answer = found(hospitals, "mu", "auroc", lines, {"s": "S"})
+    three, eight = answer.lines[0].points
+    assert (three.verdict, eight.verdict) == ("best", "worse")
+    assert eight.difference == pytest.approx(eight.mean - three.mean)
+    assert eight.high < 0
+
+
+def test_a_difference_of_r2_below_minus_one_is_in_its_interval():
+    hospitals, lines = many({1: -3.0, 2: 0.4}, 3, "r2")
+    answer = found(hospitals, "mu", "r2", lines, {"s": "S"})
+    assert re.fullmatch(r"-3\.40 \(-3\.4\d to -3\.39\)", answer.rows()[0][2])

@@ -12,6 +12,9 @@ import pytest
 
 import raysim
 from raysim.cli import main as cli
+from raysim.experiment.judging.run import Search
+from raysim.statistics.differences.paired import Limits
+from raysim.statistics.differences.search import Searched
 from tests.commands import refusal
 
 CONFIG = {
@@ -85,6 +88,21 @@ def others(seeds: int = 2) -> pd.DataFrame:
                     )
                 )
     return pd.concat(rows, ignore_index=True)
+
+
+def test_the_gain_after_a_search_is_an_estimate_and_no_limit() -> None:
+    """A true gain is larger in about four of ten searches."""
+    limits = Limits(-0.01, 0.05), Limits(-0.02, 0.03)
+    said = Search("fedavg", ("a", "b"), (0.02, 0.01), Searched(0, 0.02, 0.0124, limits, 2)).sentence
+    assert said.endswith("The best of several is partly luck: less the part of the choice, its gain is about +0.012.")
+
+
+def test_several_rows_of_a_patient_are_said_to_be_taken_as_independent(tmp_path: Path) -> None:
+    frame = others(seeds=2)
+    frame["patient"] = frame["hospital"].astype(str) + "-" + (frame["row"] // 3).astype(str)
+    line = raysim.judge(frame, "fedavg", out=tmp_path / "out").answer.card.line("limits")
+    assert line is not None
+    assert "calibration and groups of patients take them as independent, and claim too much" in line.text
 
 
 def test_a_better_model_is_taken_and_a_search_widens_its_interval(tmp_path: Path) -> None:

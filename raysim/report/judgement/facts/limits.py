@@ -20,6 +20,9 @@ FEWEST = 3
 JUDGED_ROWS = 0.5
 """A method is recommended only if at least this share of evaluated rows is at hospitals with a defined main metric."""
 
+SEVERAL_ROWS = 1.5
+"""The mean number of a patient's evaluated rows from which the text says that rows are taken as independent."""
+
 FEW_ROWS = 10
 """Hospitals with fewer evaluated rows of the rarer class than this are counted in the text."""
 
@@ -63,6 +66,8 @@ class Data:
 
     trained: bool = True
     """Whether any training round was run; True for predictions of other programs."""
+    per_patient: float = 1.0
+    """The mean number of evaluated rows of a patient; 1 if unknown."""
 
     @property
     def lacking(self) -> str:
@@ -117,11 +122,12 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
     )
 
 
-def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
+def limits(data: Data, pair: Paired | None, visible: Sequence[float] = (), digits: int = 3) -> Line:
     """Write the decision card's line on what the data cannot show.
 
     ``pair`` is the recommended method's difference from another method. ``visible`` has, for each method that does not
     demonstrably differ, the smallest difference detected with 80 % power (infinity: no difference can be detected).
+    Differences are printed with ``digits`` decimals.
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:
@@ -144,17 +150,22 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
             f"the median hospital has {whole} of the rarer class, and {f'{rare:,}' if rare else 'none'} of "
             f"{len(data.rarer):,} {'have' if rare > 1 else 'has'} fewer than {FEW_ROWS}"
         )
+    if data.per_patient >= SEVERAL_ROWS:
+        parts.append(
+            f"a patient has {number(data.per_patient, 1)} {data.part} rows on average: intervals and tests of single "
+            "hospitals, calibration and groups of patients take them as independent, and claim too much"
+        )
     if visible:
-        parts.append(_visible([size for size in visible if np.isfinite(size)]))
+        parts.append(_visible([size for size in visible if np.isfinite(size)], digits))
     if pair is not None and not pair.of_training:
         parts.append("one seed cannot compare methods")
     text = sentences(parts or ["all hospitals are judged"])
     return Line("limits", "open" if parts else "ok", text, numbers)
 
 
-def _visible(sizes: Sequence[float]) -> str:
+def _visible(sizes: Sequence[float], digits: int) -> str:
     if not sizes:
         return "no difference between methods could have been found"
     # Nearly equal models have smaller values; these are printed as the smallest printable difference.
-    ends = list(dict.fromkeys(number(max(size, 0.001), 3) for size in (min(sizes), max(sizes))))
+    ends = list(dict.fromkeys(number(max(size, 10.0**-digits), digits) for size in (min(sizes), max(sizes))))
     return f"differences of {' to '.join(ends)} between methods could be found (80 % power)"
