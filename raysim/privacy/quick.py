@@ -134,5 +134,5 @@ def calibrated(target: float, rate: float, steps: int, delta: float, others: flo
     while above(high) > 0:
         low, high = high, high + 1.0
         if high > 20:
-            raise ValueError(f"the bound cannot be brought to {target:g}")
+            raise ValueError(f"target: no noise lowers the bound of epsilon to {target:g}; raise the target")
     return math.exp(float(brentq(above, low, high, xtol=TOLERANCE)) + TOLERANCE)

@@ -196,7 +196,7 @@ class RowFactors:
     def of_shared(self, layers: Sequence[Traced], rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[Any]:
         """Return the clipping factors of the rows at ``places`` in a batch, whose patients have several rows."""
         if self._patient is None:
-            raise ValueError("rows without patient ids cannot be clipped by patient")
+            raise ValueError("rows without patient ids cannot be clipped by patient; give their patient ids")
         patient = numbered(self._patient[rows[places]])
         theirs = [Traced(layer.received[places], layer.returned[places]) for layer in layers]
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
