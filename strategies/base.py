@@ -252,8 +252,8 @@ class Strategy(Settings):
         """
         if update.sums.shape != state.models.shape:
             raise Invalid(
-                f"upload.sums: {len(update.sums)} for {len(state.models)} models; give each model a sum, or "
-                "override aggregate"
+                f"upload.sums: {len(update.sums)} is not the number of models, {len(state.models)}; give each model a "
+                "sum, or override aggregate"
             )
         return replace(state, models=state.models + update.sums)
 
@@ -345,7 +345,9 @@ def choose(
     of candidates.
     """
     if start is not None and (start[candidates] < 0).any():
-        raise Invalid("start: has OWN or MIXTURE, but a selection needs rows of state.models; give such rows")
+        raise Invalid(
+            "start: has OWN, MIXTURE or LAST, but a selection needs rows of state.models; give only such rows"
+        )
     if view.available is not None:
         candidates = candidates[view.available[candidates]]
     if not len(candidates):
@@ -378,12 +380,12 @@ def sent_weights(update: Update) -> Floats:
     """Return the weights with which hospitals' updates were summed, ``[H]``, or ``[H, G]`` for G sums."""
     sent = None if update.problem is None else update.problem.sent
     if sent is None or sent.weight is None:
-        raise TypeError("the update lacks its weights")
+        raise TypeError("update: has no weights of hospitals; return a problem with Upload(weight)")
     return sent.weight
 
 
 def own_state(state: State, kind: type[S]) -> S:
     """Return ``state``, typed as the class ``kind``. Raises ``TypeError`` if ``state`` is of another class."""
     if not isinstance(state, kind):
-        raise TypeError(f"{type(state).__name__} is not the state that this strategy set up")
+        raise TypeError(f"state: is of type {type(state).__name__}; pass the {kind.__name__} that setup returned")
     return state

@@ -233,7 +233,7 @@ class Update:
     def extra(self, name: str) -> Floats:
         """Return the weighted sum over hospitals of the array ``name`` that the client program sent."""
         if self.numbers is None or self.problem is None:
-            raise TypeError(f"the update has no '{name}'")
+            raise TypeError(f"update: has no array '{name}'; send it with the problem's program")
         first = 0
         for each, (_, shape) in self.problem.extras.items():
             if each == name:

@@ -135,7 +135,7 @@ def reason(choice: Choice) -> list[str]:
     if choice.knee is None or choice.recommended is None:
         judged = [trial.means().get("hospitals", math.inf) for trial in choice.trials]
         few = [name for name in choice.sweep.names if name in MANY and min(judged, default=math.inf) < FEW_HOSPITALS]
-        why = f" ({', '.join(few)}: from {FEW_HOSPITALS} judged hospitals on)" if few else ""
+        why = f" (at least {FEW_HOSPITALS} judged hospitals are needed for {', '.join(few)})" if few else ""
         return [f"no trial has all objectives defined{why}: nothing to recommend"]
     knee, sweep = choice.knee, choice.sweep
     lines = [

@@ -30,7 +30,7 @@ def read_lost(folder: Path) -> int:
         return 0
     count = bounded.read_json(path).get("trials")
     if type(count) is not int or count < 0:
-        raise ConfigError(f"{path}: holds no number of trials; start a new sweep")
+        raise ConfigError(f"{path}: 'trials' is not a whole number of at least 0; start a new sweep")
     return count
 
 
@@ -40,7 +40,7 @@ def read_cost(path: Path) -> dict[str, Any] | None:
     if privacy is None:
         return None
     if not isinstance(privacy, dict) or not isinstance(privacy.get("statement"), str):
-        raise ConfigError(f"{path}: its privacy guarantee is missing; start a new sweep")
+        raise ConfigError(f"{path}: 'privacy' has no text 'statement'; start a new sweep")
     return privacy
 
 

@@ -140,7 +140,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
             "training.rounds: 0 trains in no round, but the scheduler compares rounds; set it to at least 1"
         )
     if "pooled_auroc" in sweep.objectives and len(next(iter(federations.values())).classes) > 2:
-        raise ConfigError("sweep.objectives.pooled_auroc: no run reports it with several classes; use auroc")
+        raise ConfigError("sweep.objectives.pooled_auroc: needs a label of two classes; use auroc")
     parameters = 0
     for where, params, built in probes:
         with _naming(where, params):

@@ -45,8 +45,8 @@ def perturbed(space: Space) -> list[Dimension]:
     ]
     if not trials:
         raise ConfigError(
-            "sweep.space: scheduler pbt changes learning rates and penalties while trials run, and the space has none; "
-            "add for example training.learning_rate: {loguniform: [0.01, 0.1]}"
+            "sweep.space: scheduler pbt changes training.learning_rate and continuous keys of strategy while trials "
+            "run, and the space has none of these; add for example training.learning_rate: {loguniform: [0.01, 0.1]}"
         )
     return trials
 

@@ -125,13 +125,15 @@ class Sweep(Section):
             raise ConfigError(f"sweep.trials: searcher {self.searcher} has no end; give the number of trials")
         metrics = metric_names()
         if not self.objectives:
-            raise ConfigError("sweep.objectives: names none; write for example auroc: max")
+            raise ConfigError("sweep.objectives: is empty; write for example auroc: max")
         for name in self.objectives:
             if name not in metrics:
-                raise ConfigError(f"sweep.objectives.{name}: no run reports it; {nearest(name, metrics)}")
+                raise ConfigError(f"sweep.objectives.{name}: no run reports this metric; {nearest(name, metrics)}")
         for name in self.reference:
             if name not in self.objectives:
-                raise ConfigError(f"sweep.reference.{name}: not an objective; {nearest(name, self.objectives)}")
+                raise ConfigError(
+                    f"sweep.reference.{name}: is not an objective of the sweep; {nearest(name, self.objectives)}"
+                )
         if isinstance(self.scheduler, Judging):
             self._check_judge(self.scheduler)
         return self
@@ -216,7 +218,7 @@ def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:
     for name, direction in sweep.objectives.items():
         if name not in reported:
             hint = nearest(name, reported)
-            raise ConfigError(f"sweep.objectives.{name}: no run of a {kind.name} task reports it; {hint}")
+            raise ConfigError(f"sweep.objectives.{name}: no run of a {kind.name} task reports this metric; {hint}")
         if name in MANY and judged < FEW_HOSPITALS:
             raise ConfigError(f"sweep.objectives.{name}: it {_takes_many(judged, kind)}")
         wanted = better(name, kind)
@@ -229,8 +231,8 @@ def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:
 
 
 def _takes_many(judged: int, kind: TaskKind) -> str:
-    can = f"{judged} can be judged on validation rows"
-    return f"takes {FEW_HOSPITALS} hospitals, and {can}; aim at {kind.headline} or gini"
+    can = f"only {judged} can be judged on validation rows"
+    return f"needs {FEW_HOSPITALS} hospitals, and {can}; use {kind.headline} or gini"
 
 
 def better(name: str, kind: TaskKind) -> Direction | None:

@@ -37,18 +37,18 @@ MOST_COMBINATIONS = 100_000
 """The largest number of combinations of a grid; each combination is a trial."""
 
 FIXED = {
-    "name": "it names the sweep",
+    "name": "it names the sweep; set it outside the space",
     "seed": "set seeds outside the space; each trial runs all of them",
     "seeds": "set them outside the space; each trial runs all of them",
-    "data": "all trials share one federation; make one sweep for each",
-    "resources": "all trials share the hospital actors",
-    "evaluation": "trials are judged on validation rows",
-    "tracking": "one store records the whole sweep",
+    "data": "all trials share one federation; start a sweep for each federation",
+    "resources": "all trials share the hospital actors; set it outside the space",
+    "evaluation": "all trials are judged in the same way; set it outside the space",
+    "tracking": "one store records the whole sweep; set it outside the space",
     "checkpoint": "trials have no checkpoints; a stopped sweep resumes from its journal",
     "strategies": "search strategy.name instead",
     "models": "search model.name instead",
-    "reference": "a sweep has none",
-    "sweep": "a sweep does not search itself",
+    "reference": "a sweep has no reference; remove the key",
+    "sweep": "a sweep does not search itself; remove the key",
 }
 """The top-level keys that cannot be searched, each with the reason or an alternative."""
 
@@ -264,10 +264,12 @@ def _range(key: str, kind: str, bounds: Sequence[Any], when: Mapping[str, tuple[
             if not float(number).is_integer():
                 raise ConfigError(f"{where}: {number} is not a whole number")
         if not low < high:
-            raise ConfigError(f"{where}: [{low:g}, {high:g}] is empty, because the upper end is excluded; raise it")
+            raise ConfigError(
+                f"{where}: [{low:g}, {high:g}] is empty, because the upper end is excluded; raise the upper end"
+            )
         return Dimension(key, kind, low=int(low), high=int(high), when=when)
     if not low < high:
-        raise ConfigError(f"{where}: [{low:g}, {high:g}] is empty; put the lower end first")
+        raise ConfigError(f"{where}: the lower end {low:g} is not below the upper end {high:g}; correct the two ends")
     if "log" in kind and low <= 0:
         raise ConfigError(f"{where}: {low:g} has no logarithm; start above 0")
     if step is not None:
@@ -297,11 +299,14 @@ def _check_conditions(dimension: Dimension, dimensions: Mapping[str, Dimension],
     for key, values in dimension.when.items():
         if key not in dimensions or key == dimension.key:
             others = [other for other in dimensions if other != dimension.key]
-            raise ConfigError(f"{where}: '{key}' is not a key of this space; {nearest(key, others) if others else ''}")
+            raise ConfigError(
+                f"{where}: '{key}' is not a key of this space; {nearest(key, others) if others else 'remove it'}"
+            )
         parent = dimensions[key]
         if parent.continuous:
             raise ConfigError(
-                f"{where}.{key}: {parent.kind} almost never takes a given value; use a choice as the condition"
+                f"{where}.{key}: the key is searched by {parent.kind}, which almost never gives a listed value; search "
+                "the key by choice"
             )
         for value in values:
             if value not in parent.all():

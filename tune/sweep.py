@@ -284,7 +284,7 @@ class SweepRun:
             self._line(f"stopped after {len(self._journal.trials)} of {self._total} trials; {left}")
         failed = sum(trial.status == "failed" for trial in self._journal.trials.values())
         if failed:
-            self._line(f"{failed} of {self._total} trials failed; each with its error in trials.csv")
+            self._line(f"{failed} of {self._total} trials failed; trials.csv has their errors")
         if tracker.pending:
             self._line(
                 f"warning: MLflow ({self._config.tracking.uri}) did not accept {tracker.pending} records: "

@@ -260,7 +260,7 @@ class Run:
                     raise
                 raise ConfigError(
                     f"{location}: the checkpoint of round {since.round} cannot be resumed "
-                    f"({type(error).__name__}: {error}); remove it to use the checkpoint before it"
+                    f"({type(error).__name__}: {error}); remove this file to resume from an earlier checkpoint"
                 ) from error
         if outcome is None:
             raise RuntimeError("the coordinator ended without an outcome")

@@ -48,7 +48,8 @@ def send_pending(folder: Path, tracking: TrackingSection) -> str | None:
         return None
     if tracking.uri == NOWHERE:
         raise ConfigError(
-            f"tracking.uri: none, but {folder / PENDING_MLFLOW} has unsent records; name a store in config.yaml there"
+            f"tracking.uri: is none, but {folder / PENDING_MLFLOW} has unsent records; name a store in the folder's "
+            "config.yaml"
         )
     try:
         runs = [_read(folder, tree) for tree in bounded.json_value(text)["runs"]]

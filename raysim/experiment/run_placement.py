@@ -61,13 +61,13 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
         count = min(int(asked), load.runs)
         if count > 1 and (resources.gpus_per_actor or resources.device == "cuda" or resources.per_hospital):
             raise ResourceError(
-                f"resources.runs_at_once: {asked} runs at once need equal actors without a GPU; with gpus_per_actor, "
-                "device cuda or per_hospital, set it to auto or 1"
+                f"resources.runs_at_once: {asked} is not possible with gpus_per_actor, device: cuda or per_hospital; "
+                "set runs_at_once to auto or 1"
             )
         if count > cores:
             raise ResourceError(
                 f"resources.runs_at_once: {asked} actors of {share:g} CPUs do not fit on this machine, which has "
-                f"{here.cpus:g}; lower it, or use auto"
+                f"{here.cpus:g} CPUs; lower runs_at_once, or use auto"
             )
         return count
     if not (resources.hospitals_per_actor == "auto" and _anywhere(resources) and load.small and len(nodes) == 1):

@@ -56,7 +56,7 @@ def asked(config: Config) -> Config:
     if not config.data.scores:
         return config
     if config.privacy is not None:
-        raise ConfigError("data.scores: are compared row by row, which privacy forbids; leave one of the two out")
+        raise ConfigError("data.scores: are compared row by row, which privacy forbids; leave scores or privacy out")
     if config.evaluation.part != "test":
         raise ConfigError("data.scores: are judged on test rows; set evaluation.part: test")
     return config.replaced(evaluation=config.evaluation.model_copy(update={"predictions": True}))
@@ -75,7 +75,7 @@ def check(federation: Federation, labels: Collection[str]) -> None:
     ``labels``."""
     for name in federation.scores:
         if len(federation.classes) != 2:
-            raise DataError(f"data.scores: '{name}', but the label does not have two classes; leave scores out")
+            raise DataError(f"data.scores: '{name}' needs a label of two classes; leave scores out")
         if name in labels:
             raise ConfigError(f"data.scores: '{name}' is the label of a strategy too; give the strategy another label")
 

@@ -223,7 +223,7 @@ class OnRay:
                 if early or not isinstance(error, ray.exceptions.ActorDiedError):
                     raise ResourceError(
                         f"resources: the coordinator was lost ({lost}) and cannot be started again "
-                        f"({type(error).__name__}); Ray itself has failed"
+                        f"({type(error).__name__}); restart Ray"
                     ) from None
                 say(f"the coordinator was lost ({type(error).__name__}) while it started")
             else:

@@ -61,7 +61,10 @@ def update_multiplier(multiplier: float, bits: float) -> float:
     if multiplier == 0 or math.isinf(bits):
         return multiplier
     if not 2.0 * bits > multiplier:
-        raise ValueError(f"the noise {bits:g} on the bits must be above half the noise multiplier, {multiplier / 2:g}")
+        raise ValueError(
+            f"bits: the noise {bits:g} on hospitals' bits is not above half the noise multiplier, {multiplier / 2:g}; "
+            "raise bits"
+        )
     return float((multiplier**-2 - (2.0 * bits) ** -2) ** -0.5)
 
 

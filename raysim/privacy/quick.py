@@ -140,7 +140,7 @@ def calibrated(target: float, rate: float, steps: int, delta: float, others: flo
     while above(high) > 0:
         low, high = high, high + 1.0
         if high > 20:
-            raise ValueError(f"the bound cannot be brought to {target:g}")
+            raise ValueError(f"target: no noise lowers the bound of epsilon to {target:g}; raise the target")
     while above(low) <= 0:
         low -= 4.0
         if low < NOISELESS:

@@ -91,7 +91,7 @@ def checklist(folder: Path, out: Path | None) -> Path:
         with replacing(target) as temporary:
             temporary.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"--out: {target} cannot be written ({error.strerror}); name a file that can be") from None
+        raise ConfigError(f"--out: {target} cannot be written ({error.strerror}); name a writable file") from None
     return target
 
 

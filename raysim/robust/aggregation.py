@@ -94,7 +94,7 @@ class Aggregation:
 
         def trusted(updates: Floats, f: int) -> Aggregate:
             if root is None:
-                raise ValueError("FLTrust needs an update of the server's own")
+                raise ValueError("root: is None, but FLTrust needs an update of the server's own; give root")
             return selecting.fltrust(updates, root)
 
         def several(updates: Floats, f: int) -> Aggregate:

@@ -109,7 +109,9 @@ def trimmed_mean(updates: Floats, trimmed: int, weights: Floats | None = None) -
     """
     m = len(updates)
     if 2 * trimmed >= m:
-        raise ValueError(f"{trimmed} values trimmed at either end leave none of {m}")
+        raise ValueError(
+            f"trimmed: {trimmed} at each end leaves none of {m} updates; give less than half of their number"
+        )
     if weights is None:
         return Aggregate(by_columns(lambda part: uniform(np.sort(part, axis=0)[trimmed : m - trimmed]), updates))
     return Aggregate(by_columns(lambda part: _trimmed(part, trimmed, weights), updates))

@@ -38,7 +38,7 @@ def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
     m = len(updates)
     count = max(1, m - f) if kept is None else kept
     if not 1 <= count <= m:
-        raise ValueError(f"{count} of {m} updates cannot be kept")
+        raise ValueError(f"kept: {count} is not from 1 to {m}, the number of updates")
     scores = krum_scores(squared_distances(updates), f)
     return _mean_of(updates, np.sort(np.argsort(scores, kind="stable")[:count]))
 

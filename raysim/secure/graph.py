@@ -46,7 +46,7 @@ def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
     if count >= m - 1:
         return {int(i): ids[ids != i] for i in ids}
     if count % 2 or count < 2:
-        raise ValueError(f"{count} neighbours are not an even number from 2 on")
+        raise ValueError(f"neighbours: {count} is not an even number of at least 2")
     ring = ids[stream(seed, "secagg", round).permutation(m)]
     steps = np.concatenate([np.arange(1, count // 2 + 1), -np.arange(1, count // 2 + 1)])
     return {int(ring[at]): np.sort(ring[(at + steps) % m]) for at in range(m)}

@@ -134,7 +134,7 @@ class SecureSum:
         Raises ``ValueError`` if too few hospitals remain.
         """
         if not self.opens:
-            raise ValueError("too few hospitals are left to open the sum")
+            raise ValueError("too few hospitals remain to remove the masks from the sum")
         held = self._held_shares()
         masking, count = set(self.masking), len(total)
         opened = total.copy()

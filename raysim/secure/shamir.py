@@ -19,7 +19,9 @@ def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime
     if a point is 0 modulo ``prime``.
     """
     if any(point % prime == 0 for point in points):
-        raise ValueError("a share at 0 would be the secret")
+        raise ValueError(
+            "points: a share at the point 0 would be the secret itself; use points that are not 0 modulo prime"
+        )
     shares = {}
     for point in points:
         value = 0

@@ -100,7 +100,7 @@ def export(predictor: Predictor, folder: Path, form: Format | None, hospital: st
         finally:
             shutil.rmtree(making, ignore_errors=True)
     except OSError as error:
-        raise ConfigError(f"--out: {folder} cannot be written ({error.strerror}); name a folder that can be") from None
+        raise ConfigError(f"--out: {folder} cannot be written ({error.strerror}); name a writable folder") from None
     return owner
 
 

@@ -55,7 +55,7 @@ class Exported:
             file = path / str(content.get("file"))
             if file.parent != path:
                 raise ConfigError(
-                    f"{path / DESCRIBED}: names {file}, which is not a file of its folder; export it again"
+                    f"{path / DESCRIBED}: names {file}, which is not a file of the same folder; export the model again"
                 )
             return Exported(path.name, _outputs(file), read_preprocessing(path), content.get("trained_on", {}))
         fitted = read_preprocessing(path.parent) if path.with_name(PREPROCESSING).is_file() else None
@@ -74,7 +74,8 @@ class Exported:
             texts = [str(name) for name, of in columns.items() if of.dtype.kind not in "fiub"]
             if texts:
                 raise DataError(
-                    f"MODEL: column '{texts[0]}' is not a number, and no {PREPROCESSING} says how to encode it"
+                    f"MODEL: column '{texts[0]}' has no numbers, and no {PREPROCESSING} says how to encode it; write "
+                    "numbers in this column"
                 )
             X = columns.to_numpy(np.float32)
         else:
@@ -84,10 +85,15 @@ class Exported:
             outputs = np.asarray(self.outputs(X), np.float64)
         except Exception as error:  # runtimes have no specific exception for rows that do not fit
             reason = " ".join(str(error).split())[:160]
-            raise DataError(f"MODEL: cannot score these {X.shape[1]} features ({reason})") from None
+            raise DataError(
+                f"MODEL: cannot score {X.shape[1]} features ({reason}); give the columns that the model was trained on"
+            ) from None
         risks = outputs if outputs.ndim == 1 else outputs[:, -1]
         if outputs.ndim > 2 or (outputs.ndim == 2 and outputs.shape[1] > 2) or len(risks) != len(columns):
-            raise DataError(f"MODEL: gives outputs of shape {outputs.shape}, not one probability for each row")
+            raise DataError(
+                f"MODEL: gives outputs of shape {outputs.shape}, not one probability for each row; name a model of two "
+                "classes"
+            )
         known = risks[np.isfinite(risks)]
         if len(known) and (known.min() < 0 or known.max() > 1):
             raise DataError(
@@ -100,9 +106,9 @@ def _description(described: Path) -> dict[str, Any]:
     try:
         content = bounded.read_json(described)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{described}: cannot be read ({error}); export it again") from None
+        raise ConfigError(f"{described}: cannot be read ({error}); export the model again") from None
     if not isinstance(content, dict) or not isinstance(content.get("trained_on", {}), dict):
-        raise ConfigError(f"{described}: does not describe an exported model; export it again")
+        raise ConfigError(f"{described}: does not describe an exported model; export the model again")
     return content
 
 
@@ -153,7 +159,7 @@ def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
         tree = bounded.read_json(file)
         known = tree.get("link", tree.get("loss"))
     except (OSError, ValueError, AttributeError):
-        raise ConfigError(f"{file}: is not a model of raysim export; export it again") from None
+        raise ConfigError(f"{file}: is not a model of raysim export; export the model again") from None
     if known not in ("logit", "logistic"):
         raise ConfigError(f"{file}: is not a model of two classes; name a model of two classes")
     margins = _of_trees if "trees" in tree else _of_coefficients

@@ -38,7 +38,7 @@ def check_run(folder: Path) -> None:
     if kind != "run":
         runs = [path.parent.relative_to(folder).as_posix() for path in sorted(folder.glob(f"runs/*/seed-*/{SERVING}"))]
         if runs:
-            raise ConfigError(f"{folder}: holds several runs; name one of them in it: {some(runs, NAMED)}")
+            raise ConfigError(f"{folder}: holds several runs; name the folder of one: {some(runs, NAMED)}")
         raise ConfigError(f"{folder}: holds a {kind}, which stores no models; {REMEDY}")
     if not all((folder / name).exists() for name in (MODELS, SERVING, PREPROCESSING)):
         raise ConfigError(f"{folder}: the run has no models yet; finish it with 'raysim resume {folder}'")
@@ -49,7 +49,7 @@ def read_preprocessing(folder: Path) -> Preprocessing:
     try:
         return Preprocessing.of(bounded.read_json(folder / PREPROCESSING))
     except OSError as error:
-        raise ConfigError(f"{folder}: no preprocessing ({PREPROCESSING}: {error.strerror}); {REMEDY}") from None
+        raise ConfigError(f"{folder}: has no preprocessing ({PREPROCESSING}: {error.strerror}); {REMEDY}") from None
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(f"{folder / PREPROCESSING}: cannot be used ({error}); run again with this version") from None
 

@@ -117,7 +117,7 @@ class Predictor:
             owners = others if model is None or alike == {others} else None
         if owners is None:
             raise ConfigError(
-                f"--hospital: there is no single {served} model for all hospitals; name one of "
+                f"--hospital: there is no single {served} model for all hospitals; name one hospital of "
                 f"{some(list(theirs), NAMED)}"
             )
         if not isinstance(owners, str):
@@ -194,7 +194,7 @@ class Predictor:
 
     def _groups(self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospital: str) -> NDArray[np.int64]:
         if self.served.division is None:
-            raise ConfigError(f"{self.folder}: does not describe the groups that its models belong to; run it again")
+            raise ConfigError(f"{self.folder}: does not describe the groups that its models belong to; repeat the run")
         hospitals = list(self.served.owners[self.served.headline])
         number = hospitals.index(hospital) if hospital in hospitals else len(hospitals)
         return np.asarray(self.served.division.assign(X, observed, number), np.int64)

@@ -48,7 +48,9 @@ def features(rows: pd.DataFrame) -> Any:
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]
     if absent:
-        raise ValueError(f"there is no column {absent[0]!r}; read() separates columns by {described['separator']!r}")
+        raise ValueError(
+            f"there is no column {absent[0]!r}; add it, and separate columns by {described['separator']!r} in a file"
+        )
     for column in columns():
         marks = described["na_values"]
         marks = marks.get(column["name"], []) if isinstance(marks, dict) else marks
@@ -126,7 +128,7 @@ def read(path: str) -> pd.DataFrame:
                 blank.append(row)
             elif len(cells) != len(names):
                 raise ValueError(
-                    f"line {lines.line_num} has {len(cells)} fields, and the first line {len(names)}; correct it"
+                    f"line {lines.line_num} has {len(cells)} fields, but the first line has {len(names)}; correct it"
                 )
             else:
                 rows[row] = cells

@@ -64,7 +64,9 @@ class Checkpoints:
         try:
             listed = _listed(self._files)
         except OSError as error:
-            raise ConfigError(f"checkpoint: {self.location} cannot be read ({reason(error)})") from None
+            raise ConfigError(
+                f"checkpoint: {self.location} cannot be read ({reason(error)}); make it readable"
+            ) from None
         for _, name in reversed(listed):
             try:
                 state, fingerprint = _checked(name, self._files.read(name), self._strategy)
@@ -124,7 +126,7 @@ def _checked(name: str, content: bytes, strategy: Strategy) -> tuple[RunState, s
         raise Damaged("its content does not have the digest in its name")
     state, fingerprint = decode(content, strategy)
     if state.history is None:
-        raise Damaged("it has no history")
+        raise Damaged("it does not contain the results of earlier rounds")
     return state, fingerprint
 
 

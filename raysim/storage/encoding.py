@@ -104,7 +104,7 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
     if held.ndim != 1 or [row.round for row in rounds] != list(range(1, len(rounds) + 1)):
         raise Damaged("its rounds do not ascend from 1, or its hospitals are not a list")
     if len(rounds) != header["round"]:
-        raise Damaged(f"its round is {header['round']}, and it holds {len(rounds)} rounds")
+        raise Damaged(f"its header says round {header['round']}, but it has the results of {len(rounds)} rounds")
     ledger = unpack_ledger(header["ledger"], arrays, len(held))
     _check_ledger(ledger, rounds, len(held))
     return History(
@@ -143,7 +143,7 @@ def _count(value: Any, name: str, most: int = 2**62) -> int:
     ``most``.
     """
     if type(value) is not int or not 0 <= value <= most:
-        raise Damaged(f"its {name} is {value!r:.50}, which is not a whole number in the allowed range")
+        raise Damaged(f"its {name} is {value!r:.50}, which is not a whole number from 0 to {most}")
     return value
 
 
@@ -162,7 +162,7 @@ def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
     for name, array in arrays.items():
         # An empty array may claim any number of rows, for which lists would be allocated.
         if not array.size and math.prod(extent for extent in array.shape if extent) > len(content):
-            raise ValueError(f"its array {name!r:.50} is empty and has shape {list(array.shape)}")
+            raise ValueError(f"its empty array {name!r:.50} has the shape {list(array.shape)}, too large for this file")
     length = int.from_bytes(content[:8], "little")
     header: dict[str, Any] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["raysim"])
     return arrays, header

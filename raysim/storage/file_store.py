@@ -109,7 +109,7 @@ def check(location: str) -> None:
         probe.remove("probe")
     except OSError as error:
         raise ConfigError(
-            f"checkpoint.path: {location} cannot be written ({reason(error)}); name a folder that can be"
+            f"checkpoint.path: {location} cannot be written ({reason(error)}); name a writable folder"
         ) from None
 
 

@@ -72,7 +72,9 @@ class Manifest:
         try:
             tree = bounded.read_json(path)
             if tree["format"] != FORMAT:
-                raise ConfigError(f"{path}: has format {tree['format']}, and this version reads {FORMAT}")
+                raise ConfigError(
+                    f"{path}: has format {tree['format']}, and this version reads {FORMAT}; name another folder"
+                )
             files = {
                 _inside(name): {"bytes": int(e["bytes"]), "blake2b": str(e["blake2b"])}
                 for name, e in tree["files"].items()
@@ -243,5 +245,5 @@ def _inside(name: str) -> str:
     """Return ``name``. Raises ``ValueError`` if it is not a relative path inside the manifest's folder."""
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or path.as_posix() != name or name == NAME:
-        raise ValueError(f"'{name}' is not a path of a file in it")
+        raise ValueError(f"'{name}' is not the path of a file inside this folder")
     return name

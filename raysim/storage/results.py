@@ -44,7 +44,7 @@ def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
     """
     folder = out or Path("runs") / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
     if "\0" in str(folder) or any(len(os.fsencode(part)) > LONGEST_PART for part in folder.parts):
-        raise ConfigError(f"--out: {folder} holds a name that no folder can have; name a folder that can be")
+        raise ConfigError(f"--out: {folder} has a name that is too long or has a null byte; choose another name")
     try:
         existing = folder
         while not existing.exists() and existing != existing.parent:
@@ -53,7 +53,7 @@ def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
         tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
         raise ConfigError(
-            f"--out: {folder} cannot be written into ({error.strerror}); name a folder that can be"
+            f"--out: {folder} cannot be written into ({error.strerror}); name a writable folder"
         ) from None
     if folder.is_dir() and not again and not (folder / NAME).exists():
         for other in folder.iterdir():

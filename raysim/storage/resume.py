@@ -101,8 +101,8 @@ class Ticket:
             owner = None
         if owner != _owner(self.id, folder):
             raise ConfigError(
-                f"{folder / FILE}: its checkpoints at {self.checkpoints} belong to no run in this folder; put the "
-                "folder back where the run was begun, or start a new run"
+                f"{folder / FILE}: the checkpoints at {self.checkpoints} are not of this run; move the folder back to "
+                "the place where the run was started, or start a new run"
             )
 
     def save(self, folder: Path) -> None:
@@ -136,7 +136,10 @@ def read_ticket(folder: Path) -> Ticket:
     try:
         tree = bounded.read_json(folder / FILE)
         if tree.get("format") != FORMAT:
-            raise ConfigError(f"{folder}: its {FILE} has format {tree.get('format')}, and this version reads {FORMAT}")
+            raise ConfigError(
+                f"{folder}: its {FILE} has format {tree.get('format')}, and this version reads {FORMAT}; start a new "
+                "run"
+            )
         validated(Ticket, tree, str(folder / FILE))
         ticket = Ticket(**tree)
         if not re.fullmatch("[0-9a-f]{32}", ticket.id):
@@ -145,7 +148,7 @@ def read_ticket(folder: Path) -> Ticket:
             raise ValueError("one of its counts is negative")
     except OSError as error:
         raise ConfigError(
-            f"{folder}: no run to resume ({FILE}: {error.strerror}); name the folder of a run or comparison"
+            f"{folder}: has no run to resume ({FILE}: {error.strerror}); name the folder of a run or comparison"
         ) from None
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{folder / FILE}: cannot be read ({error}); start a new run") from None

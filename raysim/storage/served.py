@@ -249,13 +249,13 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
         for owner, theta in vectors.items():
             if theta.dtype.kind != "f" or theta.shape != (layout.size,):
                 has = f"{theta.size} numbers of type {theta.dtype}"
-                raise ValueError(f"'{owner}' has {has}, but the model needs {layout.size}")
+                raise ValueError(f"'{owner}' has {has}, but the model needs {layout.size} floating-point numbers")
         division = tree["division"]
         cut = None if division is None else _unpacked(division, tensors, strategy())
         return Served(vectors, owners, others, cut, shifts)
     except OSError as error:
         raise ConfigError(
-            f"{folder}: no models to score with ({error.strerror or error}); name the folder of a finished run"
+            f"{folder}: has no models to score with ({error.strerror or error}); name the folder of a finished run"
         ) from None
     except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
         raise ConfigError(f"{folder / SERVING}: cannot be used ({error}); run again with this version") from None
@@ -278,7 +278,10 @@ def _owners(written: str | list[str]) -> Owners:
 def _shift(of: Any, intercept: Any, slope: Any) -> Shift:
     shift = Shift(str(of), float(intercept), float(slope))
     if not (np.isfinite(shift.intercept) and 0 < shift.slope < np.inf):
-        raise ValueError(f"a shift of '{shift.of}' is {shift.intercept} and {shift.slope}")
+        raise ValueError(
+            f"the recalibration of '{shift.of}' has intercept {shift.intercept} and slope {shift.slope}; both must be "
+            "finite, and the slope above 0"
+        )
     return shift
 
 
@@ -310,10 +313,10 @@ def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strat
     """
     name = tree["class"]
     if "not_kept" in tree:
-        raise ValueError(f"its {name} could not be stored: {tree['not_kept']}")
+        raise ValueError(f"the rule {name} for groups of rows could not be stored: {tree['not_kept']}")
     for module in dict.fromkeys(sys.modules.get(cls.__module__) for cls in type(strategy).__mro__):
         cls = getattr(module, name, None)
         if dataclasses.is_dataclass(cls) and callable(getattr(cls, "assign", None)):
             division: Division = unpack(tree["value"], arrays, cls)
             return division
-    raise ValueError(f"its groups are made by {name}, which the configured strategy does not have")
+    raise ValueError(f"the rule for groups of rows has the class {name}, which the strategy's modules do not define")

@@ -79,7 +79,7 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
         if program.name != KNOWN:
             raise ConfigError(
                 f"study.strategy: {named} requests '{program.name}' from hospitals, but a study has only their "
-                f"'{KNOWN}'; name a strategy that clusters by these; see 'raysim list strategies'"
+                f"'{KNOWN}'; name a strategy that clusters by '{KNOWN}' (see 'raysim list strategies')"
             )
         sent = [program.run(_labelled(counts[h], partial(stream, seed, KNOWN, 0, h))).sent[KNOWN] for h in call.ids]
         return Answers({}, {KNOWN: np.stack(sent)}, call.ids, np.array([len(sent)]))
@@ -103,7 +103,8 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
     cluster = strategy.setup(view).cluster
     if cluster is None:
         raise ConfigError(
-            f"study.strategy: {named} makes no clusters; name one that does, see 'raysim list strategies'"
+            f"study.strategy: {named} makes no clusters; name a strategy with clusters of hospitals (see "
+            "'raysim list strategies')"
         )
     return len(np.unique(cluster))
 

@@ -85,7 +85,7 @@ def _source(config: Config) -> Pooled:
         )
     for key in DECIDED:
         if key in config.data.options():
-            raise ConfigError(f"data.{key}: a study's own grid decides it; leave it out")
+            raise ConfigError(f"data.{key}: the study's grid sets this key; remove it from data")
     return source
 
 

@@ -69,7 +69,8 @@ class Study(Section):
     def _seeds_to_hold_out(cls, values: tuple[int, ...]) -> tuple[int, ...]:
         if len(values) < 2:
             raise ValueError(
-                f"{list(values)} must be two or more, because models are fitted on some seeds and tested on others"
+                f"{list(values)} are too few; name at least two, because models are fitted on some seeds and tested on "
+                "others"
             )
         return values
 

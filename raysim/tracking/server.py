@@ -78,7 +78,7 @@ def serving(uri: str, port: int) -> Iterator[TrackingServer]:
                 last = (output.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
                 if process.poll() is None:
                     raise ResourceError(f"MLflow does not answer within {START_SECONDS:g} s ({last}); try again")
-                raise ConfigError(f"--port: MLflow ended at once on port {port} ({last}); name a port that is free")
+                raise ConfigError(f"--port: MLflow did not start on port {port} ({last}); name another port")
             yield server
         finally:
             _end(process)
@@ -130,7 +130,7 @@ def charts_of(uri: str, run_id: str) -> str:
         experiment = client.get_experiment(client.get_run(run_id).info.experiment_id)
     except MlflowException:
         raise ConfigError(
-            f"--uri: {uri} does not hold this sweep; name the store that its tracking.uri names"
+            f"--uri: {uri} does not hold this sweep; name the store in the sweep's tracking.uri"
         ) from None
     if f"{VIEW_TAG}{run_id}" not in experiment.tags:
         raise ConfigError(

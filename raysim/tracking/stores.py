@@ -39,7 +39,7 @@ def check_reachable(uri: str) -> None:
             socket.create_connection((parsed.hostname or "", port), timeout=2).close()
         except (OSError, UnicodeError) as error:  # invalid host names raise UnicodeError
             raise ConfigError(
-                f"tracking.uri: {uri} cannot be reached ({error}); start it or set another store"
+                f"tracking.uri: {uri} cannot be reached ({error}); start this server, or set another store"
             ) from None
     elif scheme not in (*SERVERS, "databricks"):
         raise ConfigError(f"tracking.uri: '{uri}' is not a store; use sqlite:///mlflow.db, http://host:port or none")

@@ -45,7 +45,9 @@ class WithCanaries:
             precision=precision,
         )
         if not isinstance(inner, Traceable):
-            raise TypeError(f"{type(inner).__name__} has no layers to clip")
+            raise TypeError(
+                f"model: {type(inner).__name__} has no layers whose gradients can be clipped; choose another model"
+            )
         return CanaryModel(inner, n_features - self.columns)
 
 

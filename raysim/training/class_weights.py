@@ -54,7 +54,9 @@ def row_weights(weights: ClassWeights, y: NDArray[Any]) -> NDArray[np.float64] |
     if weights == "none":
         return None
     if weights == "balanced":
-        raise ValueError(f"{FIELD}: 'balanced' has not been turned into factors")
+        raise ValueError(
+            f"{FIELD}: 'balanced' is not a list of weights; replace it by computed weights before training"
+        )
     each: NDArray[np.float64] = np.asarray(weights)[y]
     return each
 

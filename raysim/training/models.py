@@ -83,7 +83,7 @@ def check_label(cls: type[Any], name: str, n_classes: int) -> None:
     predicts = getattr(cls, "labels", ("classification",))
     if n_classes and "classification" not in predicts:
         raise ConfigError(
-            f"model.name: '{name}' predicts a number, but this label has {n_classes} classes; use another"
+            f"model.name: '{name}' predicts a number, but this label has {n_classes} classes; use another model"
         )
     if not n_classes and "regression" not in predicts:
         raise ConfigError(
@@ -107,8 +107,8 @@ def configured(cls: type[Any], options: dict[str, Any], where: str = "model") ->
     takes = [field.name for field in dataclasses.fields(cls)]
     for option in options:
         if option not in takes:
-            remedy = nearest(option, takes) if takes else "it has none"
-            raise ConfigError(f"{where}.{option}: not an option of {cls.__qualname__}; {remedy}")
+            remedy = nearest(option, takes) if takes else f"{cls.__qualname__} has no options"
+            raise ConfigError(f"{where}.{option}: is not an option of {cls.__qualname__}; {remedy}")
     try:
         return cls(**options)
     except (TypeError, ValueError) as error:

@@ -19,7 +19,7 @@ def check_size(parameters: int, options: dict[str, Any]) -> None:
     field, value = max(options.items(), key=lambda option: _largest(option[1]), default=("name", "it"))
     memory.check(
         COPIES * 8 * parameters,
-        f"model.{field}: {value} makes a model of {parameters:,} parameters, and a run, which holds {COPIES} of them,",
+        f"model.{field}: {value} makes a model of {parameters:,} parameters, and a run with {COPIES} copies of it",
         "make the model smaller",
     )
 

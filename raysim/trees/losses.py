@@ -90,7 +90,7 @@ def base(loss: Loss, sums: Floats, rows: int) -> Ints:
     if loss in ("logistic", "softmax"):
         if (sums <= 0).any():
             raise ValueError(
-                "data.label: a class has no training row, so that no tree can predict it; check the label and the split"
+                "data.label: a class has no training row, so no tree can predict it; check the label and the split"
             )
         logs = np.log(sums)
         values = logs[1:] - logs[0] if loss == "logistic" else logs - logs.mean()

@@ -82,7 +82,8 @@ def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
     wrong = np.flatnonzero(~fits(values))
     if len(wrong):
         raise ConfigError(
-            f"system.{key}: {names[wrong[0]]} samples {values[wrong[0]]:g}, which is not {words}; use uniform"
+            f"system.{key}: the value sampled for {names[wrong[0]]} is {values[wrong[0]]:g}, not {words}; use the "
+            "distribution uniform"
         )
 
 
@@ -177,7 +178,8 @@ def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
             raise ConfigError(f"{where}: from {begin:g} to {end:g} is not an interval; give 0 <= from < to")
         if period is not None and end > period:
             raise ConfigError(
-                f"{where}: to {end:g} is after the end of system.trace_period {period:g}; raise system.trace_period"
+                f"{where}: the value {end:g} of column 'to' is after the end of the period, {period:g}; raise "
+                "system.trace_period"
             )
         presences.append((begin, end))
     missing = next((name for name in names if index[name] not in intervals), None)
@@ -235,7 +237,7 @@ def read_rows(
             raise ConfigError(f"{field}: {path} has no column '{name}'; it has {', '.join(columns)}")
     for name in columns:
         if name not in (*needed, *further):
-            raise ConfigError(f"{field}: {path} has a column '{name}'; {nearest(name, [*needed, *further])}")
+            raise ConfigError(f"{field}: {path} has an unknown column '{name}'; {nearest(name, [*needed, *further])}")
     rows = [["" if value is None else str(value).strip() for value in row.values()] for row in found.table.to_pylist()]
     return [(1 + placed(i, found.rows), dict(zip(columns, row, strict=True))) for i, row in enumerate(rows)]
 

@@ -164,7 +164,7 @@ class SynchronousScheduler(ClockedScheduler):
         if most < needed:
             raise ConfigError(
                 f"system.rounds.minimum_cohort: {needed} is more than the {most} hospitals whose updates a round of "
-                "this selection waits for; lower it, or select more"
+                "this selection waits for; lower minimum_cohort, or select more hospitals"
             )
 
     def _check_deadline(self, view: FederationView, ids: Ids, problem: LocalProblem, down: Floats, up: Floats) -> None:
@@ -177,7 +177,7 @@ class SynchronousScheduler(ClockedScheduler):
             raise ConfigError(
                 f"system.rounds.deadline: {rules.deadline:g} s are too short: even the fastest hospitals "
                 f"need {needed:.3g} s "
-                f"until {rules.minimum_cohort} of them have replied; raise it"
+                f"until {rules.minimum_cohort} of them have replied; raise the deadline"
             )
 
 
@@ -185,7 +185,7 @@ def discounted(problem: LocalProblem, factor: Floats) -> LocalProblem:
     """Return the problem with the weights of updates multiplied by ``factor [H]``, and rescaled to the same total."""
     upload = problem.upload
     if upload is None or upload.weight is None:
-        raise ValueError("the problem has no weights to discount")
+        raise ValueError("upload.weight: is None, so there are no weights to discount; give Upload(weight)")
     weight = upload.weight * (factor if upload.weight.ndim == 1 else factor[:, None])
     total = weight.sum()
     return replace(problem, upload=replace(upload, weight=weight * (upload.weight.sum() / total) if total else weight))

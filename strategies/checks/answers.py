@@ -35,7 +35,9 @@ def check_state(state: Any, view: FederationView) -> None:
     if not len(models):
         raise Invalid("models: has no rows; give at least row 0, the global model")
     if models.shape[1] != size:
-        raise Invalid(f"models: rows of {models.shape[1]} parameters; a model has {size}")
+        raise Invalid(
+            f"models: the rows have {models.shape[1]} parameters; give each row the {size} parameters of a model"
+        )
     if not np.isfinite(models).all():
         row = int(np.flatnonzero(~np.isfinite(models).all(axis=1))[0])
         raise Invalid(f"models: row {row} is not finite; take smaller steps at the server")
@@ -52,9 +54,11 @@ def check_cohort(ids: Any, hospitals: int) -> None:
         return
     outside = ids[(ids < 0) | (ids >= hospitals)]
     if len(outside):
-        raise Invalid(f"select: {outside[0]} is not a hospital's id; there are 0 to {hospitals - 1}")
+        raise Invalid(f"select: {outside[0]} is not a hospital's id; give ids from 0 to {hospitals - 1}")
     if (ids[1:] <= ids[:-1]).any():
-        raise Invalid("select: ids are not sorted or repeat one; give ascending ids without repetitions")
+        raise Invalid(
+            "select: the ids are not ascending, or contain duplicates; return ascending ids without duplicates"
+        )
 
 
 def check_serve(serve: Any, view: FederationView, models: int, groups: int | None) -> None:
@@ -70,7 +74,10 @@ def check_serve(serve: Any, view: FederationView, models: int, groups: int | Non
         field = f"serve.{name}"
         if isinstance(rows, np.ndarray) and rows.ndim == 2:
             if groups is None:
-                raise Invalid(f"{field}: needs a division of rows into groups, but division returns None")
+                raise Invalid(
+                    f"{field}: has a column for each group of rows, but division returns None; define division, or "
+                    "return one row of state.models for each hospital"
+                )
             check_array(field, rows, INTEGERS, hospitals, "hospitals", columns=groups)
         else:
             check_array(field, rows, INTEGERS, hospitals, "hospitals")
@@ -119,7 +126,7 @@ def check_uncertainty(uncertainty: Any, size: int) -> None:
     check_kind("uncertainty", uncertainty, Uncertainty)
     if uncertainty.effect not in get_args(Effect):
         raise Invalid(
-            f"uncertainty.effect: {short_form(uncertainty.effect)}; choose one of {', '.join(get_args(Effect))}"
+            f"uncertainty.effect: {short_form(uncertainty.effect)} is not one of {', '.join(get_args(Effect))}"
         )
     for field in dataclasses.fields(Uncertainty):
         values = getattr(uncertainty, field.name)
@@ -127,7 +134,8 @@ def check_uncertainty(uncertainty: Any, size: int) -> None:
             continue
         if not isinstance(values, np.ndarray) or values.shape != (size,) or values.dtype.kind != "f":
             raise Invalid(
-                f"uncertainty.{field.name}: {short_form(values)} for {size} parameters; give a number for each"
+                f"uncertainty.{field.name}: {short_form(values)} is not a float array [{size}]; give one number for "
+                "each parameter"
             )
 
 

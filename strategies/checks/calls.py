@@ -54,7 +54,9 @@ def check_call(call: Any, sizes: Array) -> None:
             f"{where}: it sends nothing and keeps nothing, so its result would be lost; declare what it sends"
         )
     if program.validates and program.sends:
-        raise Invalid(f"{where}: it reads validation rows (validates), so that it may send nothing; leave out one")
+        raise Invalid(
+            f"{where}: it reads validation rows and must therefore send nothing; leave validates or sends out"
+        )
     rows = int(sizes[call.ids].sum() if (call.ids >= 0).all() else sizes.sum())
     for name, send in program.sends.items():
         _check_send(f"{where}: {name}", send, rows if getattr(send, "by", "") == "row" else len(call.ids))
@@ -70,7 +72,10 @@ def check_call(call: Any, sizes: Array) -> None:
         except Invalid:
             raise Invalid(f"{where}: received '{name}' is {short_form(value)}; send numbers") from None
         if name in call.each_of and array.shape[:1] != (len(call.ids),):
-            raise Invalid(f"{where}: each_of '{name}' has shape {list(array.shape)} for {len(call.ids)} hospitals")
+            raise Invalid(
+                f"{where}: each_of '{name}' has shape {list(array.shape)}; its first length must be {len(call.ids)}, "
+                "the number of hospitals in ids"
+            )
         size += array.nbytes // (len(call.ids) or 1) if name in call.each_of else array.nbytes
     if size > MOST_BYTES:
         raise Invalid(f"{where}: each hospital receives {size} bytes, more than the limit of {MOST_BYTES}; send less")
@@ -89,26 +94,24 @@ def _check_send(field: str, send: Any, terms: int) -> None:
     if send.largest is not None:
         check_number(f"{field}.largest", send.largest, above=True)
     if send.how == "each" and send.groups > 1:
-        raise Invalid(f"{field}: groups are for sums, but how is 'each'; leave groups out")
+        raise Invalid(f"{field}.groups: needs how: 'summed', not how: 'each'; leave groups out")
     if send.how == "summed" and send.undefined:
         raise Invalid(f"{field}.undefined: a sum cannot have undefined entries; set how: each, or leave undefined out")
     if send.bound is not None:
         check_kind(f"{field}.bound", send.bound, Bound)
         check_choice(f"{field}.bound.unit", send.bound.unit, ("row", "patient", "hospital"))
         if not send.bound.l2 > 0:
-            raise Invalid(f"{field}.bound.l2: {short_form(send.bound.l2)} is not a length above 0")
+            raise Invalid(f"{field}.bound.l2: {short_form(send.bound.l2)} is not a number above 0")
         if (send.by == "row") != (send.bound.unit != "hospital") or (send.how == "each" and send.by != "row"):
             raise Invalid(
-                f"{field}.bound: unit '{send.bound.unit}' cannot be combined with by: '{send.by}' and how: "
-                f"'{send.how}'; give by: 'row' with unit 'row' or 'patient', or by: 'hospital' and how: 'summed' with "
-                "unit 'hospital'"
+                f"{field}.bound: unit '{send.bound.unit}' does not fit by: '{send.by}' and how: '{send.how}'; unit "
+                "'row' or 'patient' needs by: 'row', and unit 'hospital' needs by: 'hospital' and how: 'summed'"
             )
     most = send.largest if send.bound is None else send.bound.l2
     if send.how == "summed" and most is not None and not 0 < most <= largest(send, terms):
         raise Invalid(
-            f"{field}.{'largest' if send.bound is None else 'bound.l2'}: {most:g} for {terms} terms on a grid of "
-            f"2^-{send.bits} is more than a sum of 64 bits can hold; give at most {largest(send, terms):g}, or fewer "
-            "bits"
+            f"{field}.{'largest' if send.bound is None else 'bound.l2'}: {most:g} lets a 64-bit sum of {terms} terms "
+            f"in steps of 2^-{send.bits} overflow; give at most {largest(send, terms):g}, or fewer bits"
         )
 
 
@@ -120,8 +123,8 @@ def _check_joint(where: str, program: Program) -> None:
         other = program.sends[first.setdefault(send.joint, name)]
         if send.bound is None or (send.bound, send.by) != (other.bound, other.by):
             raise Invalid(
-                f"{where}: {name}.joint: '{send.joint}' clips '{name}' and '{first[send.joint]}' together, and their "
-                "bounds differ; give both the same bound"
+                f"{where}: {name}.joint: all arrays with joint '{send.joint}' are clipped as one vector; give each of "
+                "them the same bound and the same by"
             )
 
 
@@ -136,7 +139,7 @@ def _check_dtype(field: str, dtype: Any) -> None:
 
 def _check_shape(field: str, shape: Any) -> None:
     if not isinstance(shape, tuple) or not all(isinstance(length, int) and length >= 0 for length in shape):
-        raise Invalid(f"{field}.shape: {short_form(shape)} is not a tuple of lengths")
+        raise Invalid(f"{field}.shape: {short_form(shape)} is not a tuple of lengths; write for example (3,)")
 
 
 def largest(send: Send, terms: int) -> float:
@@ -241,10 +244,14 @@ def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> No
 def _check_names(what: str, names: Iterable[str], declared: Mapping[str, Any], *, complete: bool) -> None:
     for name in names:
         if name not in declared:
-            raise Invalid(f"{name}: not declared; {what} declares {', '.join(declared) or 'nothing'}")
+            raise Invalid(
+                f"{name}: is not declared in {what} ({', '.join(declared) or 'nothing'}); declare or remove it"
+            )
     for name in declared if complete else ():
         if name not in names:
-            raise Invalid(f"{name}: declared but not sent")
+            raise Invalid(
+                f"{name}: is declared in {what}, but the program did not return it; return it, or do not declare it"
+            )
 
 
 def _checked_array(name: str, value: Any, shape: tuple[int, ...]) -> Array:

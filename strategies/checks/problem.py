@@ -69,16 +69,21 @@ def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
         _check_phase(phase, before, path, entries, of, frame)
         before, phase, path = phase, phase.then, f"{path}then."
     if sum(step.training.carry for step in problem.chain) > 1:
-        raise Invalid("training.carry: two problems of a chain keep the same hospital's optimiser; set it in one only")
+        raise Invalid(
+            "training.carry: two problems of a chain keep the same hospital's optimiser; set carry in one only"
+        )
     if problem.groups is not None and (frame.keeps or problem.keeps):
-        raise Invalid("groups: a hospital that trains on groups of its rows cannot keep a result for all rows")
+        raise Invalid(
+            "groups: a hospital that trains on groups of its rows cannot also store one result for all of them; leave "
+            "groups out, or keep, carry and private"
+        )
     _check_traces(problem, frame)
 
 
 def check_personal(problem: LocalProblem) -> None:
     """Raise :class:`Invalid` if hospitals would send something in the problem that ``personalize`` returns."""
     if problem.sent is not None:
-        raise Invalid("upload: nothing is aggregated after the last round; leave it out")
+        raise Invalid("upload: nothing is aggregated after the last round; leave upload out")
 
 
 def _check_phase(
@@ -96,9 +101,9 @@ def _check_phase(
     field = f"{path}start"
     check_array(field, phase.start, INTEGERS, entries, of)
     if before is None and (phase.start == LAST).any():
-        raise Invalid(f"{field}: LAST, but this is the first problem; name a row of state.models")
+        raise Invalid(f"{field}: is LAST, but no problem precedes this one; name a row of state.models")
     if not frame.mixes and (phase.start == MIXTURE).any():
-        raise Invalid(f"{field}: MIXTURE, but mixture returns None; define it, or name a row of state.models")
+        raise Invalid(f"{field}: is MIXTURE, but mixture returns None; define mixture, or name a row of state.models")
     first = before is None
     check_rows(field, phase.start, frame.models, OWN, *[MIXTURE] * frame.mixes, *[LAST] * (not first))
     _check_objective(phase.objective, f"{path}objective", entries, of, frame)
@@ -131,11 +136,14 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
     due = [(frame.size,), (0 if sent is None else sent.sums, frame.size)]
     if DELTA not in sends or sends[DELTA].shape not in due:
         raise Invalid(
-            f"{where}: sends no 'delta' of shape {list(due[0])}, or {list(due[1])} with all sums together; "
-            "declare one of the two"
+            f"{where}: must send an array 'delta' of shape {list(due[0])}, or of shape {list(due[1])} for all sums "
+            "together; declare one of the two in sends"
         )
     if sent is None or sent.what != "delta" or (phase.spread and (sent.sum_index is not None or sent.single)):
-        raise Invalid(f"{where}: needs an upload of deltas; if each enters all sums, leave sum_index and single out")
+        raise Invalid(
+            f"{where}: needs Upload(what='delta'); if its 'delta' has a row for each sum, leave sum_index and single "
+            "out of the Upload"
+        )
     if sent.weight is None or sent.weight.ndim > 1:
         raise Invalid(f"{where}: needs one weight for each hospital; give Upload(weight)")
 
@@ -143,20 +151,25 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
 def _check_groups(groups: RowGroups, ids: Ids, frame: Frame) -> None:
     check_kind("groups", groups, RowGroups)
     if frame.groups is None:
-        raise Invalid("groups: the problem trains on groups of rows, but division returns None; define it")
+        raise Invalid("groups: the problem trains on groups of rows, but division returns None; define division")
     hospital = groups.hospital
     entries = len(hospital) if isinstance(hospital, np.ndarray) and hospital.ndim else 0
     for name in ("hospital", "group", "rows"):
         check_array(f"groups.{name}", getattr(groups, name), INTEGERS, entries, "groups of rows")
     if not entries:
-        raise Invalid("groups.hospital: empty; give an entry for each group of rows that is trained on")
+        raise Invalid("groups.hospital: is empty; give an entry for each group of rows that is trained on")
     if not np.isin(hospital, ids).all() or (hospital[1:] < hospital[:-1]).any():
-        raise Invalid("groups.hospital: is not sorted, or names hospitals that were not sampled; sort sampled ids")
+        raise Invalid(
+            "groups.hospital: is not ascending, or names hospitals that were not sampled; give sampled ids in order"
+        )
     wrong = groups.group[(groups.group < 0) | (groups.group >= frame.groups)]
     if len(wrong):
-        raise Invalid(f"groups.group: {wrong[0]} is not among the division's {frame.groups}, 0 to {frame.groups - 1}")
+        raise Invalid(
+            f"groups.group: {wrong[0]} is not a group of the division; give the numbers of groups, 0 to "
+            f"{frame.groups - 1}"
+        )
     if (groups.rows < 0).any():
-        raise Invalid(f"groups.rows: {groups.rows.min()} is not a count of rows")
+        raise Invalid(f"groups.rows: {groups.rows.min()} is not a number of rows; give at least 0")
 
 
 def _check_objective(objective: Objective, field: str, entries: int, of: str, frame: Frame) -> None:
@@ -208,15 +221,15 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
     if upload.weight is None:
         if not upload.single:
             raise Invalid(
-                f"{field}.weight: none, so updates would be lost; give each hospital a weight, or set single=True"
+                f"{field}.weight: is None, so updates would be lost; give each hospital a weight, or set single=True"
             )
         if upload.sum_index is not None:
-            raise Invalid(f"{field}.sum_index: an update without a weight is not summed; give weights, or leave it out")
+            raise Invalid(f"{field}.sum_index: an update without a weight is not summed; give weights, or no sum_index")
         return
     if isinstance(upload.weight, np.ndarray) and upload.weight.ndim == 2:
         check_array(f"{field}.weight", upload.weight, NUMBERS, entries, of, columns=int(upload.sums))
         if upload.sum_index is not None:
-            raise Invalid(f"{field}.sum_index: weights already name each sum; leave it out")
+            raise Invalid(f"{field}.sum_index: weight already has a column for each sum; leave sum_index out")
         return
     check_array(f"{field}.weight", upload.weight, NUMBERS, entries, of)
     if upload.sum_index is not None:
@@ -224,8 +237,8 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
         outside = upload.sum_index[(upload.sum_index < 0) | (upload.sum_index >= upload.sums)]
         if len(outside):
             raise Invalid(
-                f"{field}.sum_index: {outside[0]} is not the number of a sum; sums are numbered 0 to "
-                f"{upload.sums - 1}, so raise sums"
+                f"{field}.sum_index: {outside[0]} is not the number of a sum; give numbers from 0 to "
+                f"{upload.sums - 1}, or raise sums"
             )
 
 
@@ -234,13 +247,13 @@ def _check_traces(problem: LocalProblem, frame: Frame) -> None:
     that at most one result is sent."""
     chain = problem.chain
     if sum(phase.upload is not None for phase in chain) > 1:
-        raise Invalid("then.upload: two problems of one local update upload; leave one upload out")
+        raise Invalid("then.upload: only one problem of a local update may have an upload; leave the other uploads out")
     for i, phase in enumerate(chain):
         # Under a guarantee there is a problem for an empty cohort, too.
         goes_on = phase.then is not None and (not len(phase.then.start) or (phase.then.start == LAST).any())
         stays = phase.training.keep or (frame.keeps and phase.then is None)
         if phase.upload is None and not stays and not goes_on:
             raise Invalid(
-                f"{'then.' * i}upload: none, and the result is not kept, so it would be lost; give "
+                f"{'then.' * i}upload: is None, and the result is not kept, so it would be lost; give "
                 "Upload(weight), or LocalTraining(keep=True)"
             )

@@ -26,17 +26,19 @@ def check_array(field: str, value: Any, kinds: str, length: int, of: str, column
     ``dtype.kind``, and ``of`` names the entries' owners in messages, such as hospitals.
     """
     shape = (length,) if columns is None else (length, columns)
-    wanted = f"give an array of {WORDS[kinds]}, one for each" + (f" and column of {columns}" if columns else "")
+    wanted = f"give an array of {WORDS[kinds]}, one for each of {length} {of}" + (
+        f" and {columns} columns" if columns else ""
+    )
     if not isinstance(value, np.ndarray):
-        raise Invalid(f"{field}: {short_form(value)} for {length} {of}; {wanted}")
+        raise Invalid(f"{field}: {short_form(value)} is not an array; {wanted}")
     if value.dtype.kind not in kinds:
-        raise Invalid(f"{field}: holds {value.dtype}; {wanted}")
+        raise Invalid(f"{field}: has values of type {value.dtype}; {wanted}")
     if value.shape != shape:
         count = f"{len(value)} value{'s' * (len(value) != 1)}" if value.ndim == 1 else f"shape {list(value.shape)}"
-        raise Invalid(f"{field}: {count} for {length} {of}; give one for each" + (f" of {columns}" if columns else ""))
+        raise Invalid(f"{field}: has {count}; {wanted}")
     if value.dtype.kind == "f" and not np.isfinite(value).all():
         at = int(np.flatnonzero(~np.isfinite(value).reshape(length, -1).all(axis=1))[0])
-        raise Invalid(f"{field}: not finite at place {at}; give numbers")
+        raise Invalid(f"{field}: the value at index {at} is not finite; give finite numbers")
 
 
 def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> None:
@@ -49,13 +51,13 @@ def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> N
         allowed |= rows == sentinel
     if not allowed.all():
         names = "".join(f", or {sentinel.name}" for sentinel in sentinels)
-        raise Invalid(f"{field}: {rows[~allowed][0]} is not a row of state.models; there are 0 to {models - 1}{names}")
+        raise Invalid(f"{field}: {rows[~allowed][0]} is not a row of state.models; give 0 to {models - 1}{names}")
 
 
 def check_kind(field: str, value: Any, kind: type) -> None:
     """Raise :class:`Invalid` unless ``value`` is an instance of the class ``kind``."""
     if not isinstance(value, kind):
-        raise Invalid(f"{field}: {short_form(value)} is not of type {kind.__name__}; give one, or leave it out")
+        raise Invalid(f"{field}: {short_form(value)} is not of type {kind.__name__}; give a value of this type")
 
 
 def check_mapping(field: str, value: Any) -> None:
@@ -70,9 +72,11 @@ def as_array(field: str, value: Any) -> NDArray[Any]:
         array = np.asarray(value)
     except Exception as error:  # numpy and other libraries raise various errors here
         kind = type(value).__name__  # the value may be a patient's
-        raise Invalid(f"{field}: a {kind} that is not an array ({type(error).__name__}); give numbers") from None
+        raise Invalid(
+            f"{field}: a {kind} cannot be made into an array ({type(error).__name__}); give numbers"
+        ) from None
     if array.dtype.kind not in "biuf":
-        raise Invalid(f"{field}: holds {array.dtype}; give numbers")
+        raise Invalid(f"{field}: has values of type {array.dtype}; give numbers")
     return array
 
 

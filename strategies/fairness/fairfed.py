@@ -121,7 +121,8 @@ class FairFed(Strategy):
     def check_training(self, training: Training) -> None:
         if not training.classes:
             raise ValueError(
-                "strategy.name: fairfed compares true positive rates, but this label is a number; choose another"
+                "strategy.name: fairfed compares true positive rates, but this label is a number; choose another "
+                "strategy"
             )
         if self.positive >= training.classes:
             raise ValueError(
@@ -153,7 +154,7 @@ class FairFed(Strategy):
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> FairState:
         if not isinstance(update.problem, FairProblem):
-            raise TypeError("the update lacks its weights")
+            raise TypeError("update: is not of a FairProblem; pass an update of this strategy's own problem")
         return replace(own_state(state, FairState), models=state.models + update.sums, omega=update.problem.omega)
 
 
@@ -201,7 +202,7 @@ def patient_groups(
     Raises ``ValueError`` if the data lack the attribute.
     """
     if attribute not in patients:
-        attributes = f"use one of {', '.join(patients)}" if patients else "they hold none: use other data"
+        attributes = f"use one of {', '.join(patients)}" if patients else "use data with patients' attributes"
         raise ValueError(f"attribute: the data hold no patients' {attribute}; {attributes}")
     values = patients[attribute]
     if isinstance(privileged, str):
@@ -217,10 +218,11 @@ def check_patients(patients: Mapping[str, NDArray[Any]], attribute: Attribute, p
     if not (groups == PRIVILEGED).any():
         values = patients[attribute]
         values_there = ", ".join(np.unique(values).tolist()) if isinstance(privileged, str) else _range(values)
-        raise ValueError(f"privileged: no patient's {attribute} is '{privileged}'; there are {values_there}")
+        raise ValueError(f"privileged: no patient's {attribute} is '{privileged}'; the data have {values_there}")
     if not (groups == OTHERS).any():
         raise ValueError(
-            f"privileged: the {attribute} of every patient is '{privileged}'; no other group can be compared"
+            f"privileged: every patient whose {attribute} is known is in the group '{privileged}', so there is no "
+            "group to compare it with; choose another value or attribute"
         )
 
 

@@ -80,7 +80,7 @@ class SignatureClustering(Strategy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.signature:
-            raise ValueError(f"signature: empty; name some of {', '.join(BLOCKS)}")
+            raise ValueError(f"signature: is empty; name some of {', '.join(BLOCKS)}")
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         check_enough_hospitals(number_of(self.clusters, sizes), sizes)

@@ -178,7 +178,7 @@ class ClustPsi(Strategy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.by:
-            raise ValueError(f"by: empty; name some of {', '.join(ASPECTS)}")
+            raise ValueError(f"by: is empty; name some of {', '.join(ASPECTS)}")
         check_epsilon(self.privacy_epsilon)
         check_smoothing(self.epsilon)
 

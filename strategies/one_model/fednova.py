@@ -73,14 +73,14 @@ class NormalisedTraining(Program):
 class FedNova(Weighted):
     """Federated averaging of normalised updates (FedNova); ``mu`` adds a proximal term as in FedProx."""
 
-    needs = Needs.more("sends numbers of steps, which no clip of updates fits")
+    needs = Needs.more("sends numbers of steps, which clipping of updates does not bound")
 
     mu: NonNegativeFloat = 0.0
     """μ: the weight of the proximal term towards the received model."""
 
     def check_training(self, training: Training) -> None:
         if training.optimizer == "adam":
-            raise ValueError("training.optimizer: fednova weighs the steps of sgd and momentum; use one of them")
+            raise ValueError("training.optimizer: fednova supports sgd and momentum, not adam; use one of the two")
         if training.optimizer == "momentum" and self.mu:
             raise ValueError(
                 "training.optimizer: fednova defines no weights for momentum steps with a proximal term "

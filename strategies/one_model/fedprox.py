@@ -51,7 +51,9 @@ class FedProx(Weighted):
         for key in ("mu_by_hospital", "straggler_epochs"):
             for name in getattr(self, key):
                 if name not in names:
-                    raise ValueError(f"{key}: no hospital is called '{name}'; the first is '{names[0]}'")
+                    raise ValueError(
+                        f"{key}: no hospital is called '{name}'; use hospitals' names, such as '{names[0]}'"
+                    )
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(

@@ -100,7 +100,7 @@ class WeiszfeldStep(Program):
 class RFA(Weighted):
     """Robust aggregation by the geometric median (RFA); weighted as in FedAvg."""
 
-    needs = Needs.more("makes several calls of a round")
+    needs = Needs.more("calls hospitals several times in a round")
 
     passes: NonNegativeInt = 3
     """R: the number of passes after the mean."""

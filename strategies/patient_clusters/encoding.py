@@ -31,7 +31,8 @@ def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
     codes = np.asarray(load_encoder(encoder)(values), dtype=np.float64)
     if codes.ndim != 2 or len(codes) != len(values):
         raise ValueError(
-            f"encoder: {encoder} made {codes.shape} of {values.shape}; it must return one row for each input row"
+            f"encoder: {encoder} returned an array of shape {codes.shape} for rows of shape {values.shape}; it must "
+            "return a table with one row for each input row"
         )
     return codes
 

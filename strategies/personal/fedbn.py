@@ -32,7 +32,7 @@ class FedBN(Weighted):
         if not _layers(training.parameters):
             raise ValueError(
                 "model.name: fedbn keeps batch normalisation at the hospital, and this model has none; choose a model "
-                "that has, or another strategy"
+                "with batch normalisation, or another strategy"
             )
 
     def private(self, view: FederationView) -> Mask | None:

@@ -68,7 +68,8 @@ class FineTuning(Strategy):
         for name in ("mu", "prox"):
             if getattr(self, name):
                 raise ValueError(
-                    f"{name}: {getattr(self, name):g}, but boosted trees have no proximal term; leave it out"
+                    f"{name}: {getattr(self, name):g} is the weight of a proximal term, which boosted trees do not "
+                    f"have; leave {name} out"
                 )
         return PersonalTrees()
 

@@ -105,8 +105,8 @@ class Ensemble(Exact):
         models = int((view.sizes > len(view.initial)).sum())
         if self.combine == "stacked" and len(view.trainable) and not len(_readable(view, models)):
             raise Unfit(
-                f"combine: stacked sends the server products of up to {models} models' predictions, but no hospital "
-                f"has the {rows_needed(models)} rows that hide a single row in them; write combine: rows"
+                f"combine: stacked needs a hospital with at least {rows_needed(models)} rows, because sums of products "
+                f"of {models} models' predictions would reveal fewer rows; write combine: rows"
             )
         return EnsembleState(models=view.initial[None].copy())
 

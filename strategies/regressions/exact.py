@@ -102,9 +102,9 @@ class HiddenSums(Exact):
         needed = rows_needed(columns)
         if rows < needed:
             raise Unfit(
-                f"sums: clear would let the server compute the {rows} rows of hospital '{view.names[fewest]}' from its "
-                f"sums; {columns} columns need {needed} rows; write secure, or leave small hospitals out "
-                "(data.minimum)"
+                f"sums: clear would let the server reconstruct the {rows} rows of hospital '{view.names[fewest]}', "
+                f"because a model of {columns} columns needs {needed} rows at each hospital; write sums: secure, or "
+                "leave out small hospitals with data.minimum"
             )
 
 

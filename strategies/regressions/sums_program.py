@@ -48,7 +48,7 @@ def check_linear(
     if training.classes > 2 or (training.classes == 0 and families == ("logistic",)):
         label = f"has {training.classes} classes" if training.classes else "is a number"
         raise ValueError(
-            f"strategy.name: {name} fits the log-odds of two classes{_or_number(families)}, and the label {label}; "
+            f"strategy.name: {name} needs a label of two classes{_or_number(families)}, but the label {label}; "
             "choose another strategy"
         )
     if set(training.parameters) != {"weight", "bias"}:

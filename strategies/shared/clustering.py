@@ -146,7 +146,7 @@ def members(state: State) -> Ids:
     Raises ``ValueError`` if hospitals are not clustered.
     """
     if state.cluster is None:
-        raise ValueError("this state has no clusters")
+        raise ValueError("state.cluster: is None, so no hospital has a cluster; set state.cluster in setup")
     return state.cluster
 
 

@@ -30,7 +30,8 @@ def check_smoothing(epsilon: Smoothing) -> None:
     """Raise ``ValueError`` naming ``epsilon`` unless it is ``counts`` or a number in (0, 1]."""
     if epsilon != "counts" and not 0 < epsilon <= 1:
         raise ValueError(
-            f"epsilon: {epsilon} is neither a number in (0, 1] nor counts (which adds half a row to every bin)"
+            f"epsilon: {epsilon} is neither a number in (0, 1] nor the word 'counts', which adds half a row to every "
+            "bin"
         )
 
 

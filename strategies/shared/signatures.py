@@ -111,7 +111,7 @@ def exact_signature(rows: Rows, classes: int) -> Floats:
     recorded = rows.observed.sum(axis=0)
     values = np.where(rows.observed, rows.X[:, :columns], 0.0).astype(np.float64)
     if not np.isfinite(values).all():  # otherwise it would look like a value that was never observed
-        raise ValueError("its rows hold values that are not finite")
+        raise ValueError("its rows contain values that are not finite; correct these values in the data")
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = values.sum(axis=0) / recorded
         std = np.sqrt((np.where(rows.observed, values - mean, 0.0) ** 2).sum(axis=0) / recorded)

@@ -82,7 +82,7 @@ class Trees(Strategy):
 def task_of(view: FederationView) -> TreeTask:
     """Return the task of growing trees. Raises ``TypeError`` if the model is not boosted trees."""
     if view.trees is None:
-        raise TypeError("the model is not boosted trees")
+        raise TypeError("model.name: is not boosted_trees, but this strategy grows trees; choose boosted_trees")
     return view.trees
 
 

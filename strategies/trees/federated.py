@@ -50,7 +50,7 @@ class FederatedTrees(Trees):
     """Boosted trees from sums over hospitals. The settings of trees are in ``model:``."""
 
     title: ClassVar[str] = "Boosted trees from sums"
-    needs: ClassVar[Needs] = Needs.more("sends histograms of gradients (random_trees sends leaves alone)")
+    needs: ClassVar[Needs] = Needs.more("sends histograms of gradients (random_trees sends only leaves)")
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, ids = own_state(state, TreesState), self.select(view, state, view.round)

@@ -236,6 +236,6 @@ def test_a_command_whose_run_breaks_its_promise_ends_with_a_line(tmp_path):
     shown = in_a_process(sabotaged, arguments, tmp_path, {})
     assert shown.code == 2
     remark, line = shown.err.splitlines()
-    assert remark.endswith("are not reported under privacy; raysim describe says it")
+    assert remark.endswith("are not reported under privacy; raysim describe lists them")
     assert line.startswith("raysim: privacy: epsilon is at least")
     assert "the run claims 1;" in line

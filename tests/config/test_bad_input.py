@@ -189,7 +189,7 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"resources.timeout": ".inf"}, "resources.timeout: inf is not"),
         (
             {"model": "{name: mlp, hidden: [1000000000]}"},
-            "model.hidden: [1000000000] makes a model of 71,000,000,002 parameters, and a run, which holds 4 of them, "
+            "model.hidden: [1000000000] makes a model of 71,000,000,002 parameters, and a run with 4 copies of it "
             "needs 2,272,000,000,064 bytes of memory, and this machine has",
         ),
         (

@@ -84,7 +84,7 @@ def test_impossible_settings_are_refused_by_name(values, said):
         (["h0,0,5", "h1,noon,3"], "line 3, from: 'noon' is not a number"),
         (["h0,0,5", "h1,1"], "has 2 fields in line 3, but 3 in the first line; correct line 3"),
         (["h0,,", "h1,,"], "has no interval for any hospital; add some"),
-        (["h0,0,50", "h1,,"], "line 2: to 50 is after the end of system.trace_period 40; raise system.trace_period"),
+        (["h0,0,50", "h1,,"], "line 2: the value 50 of column 'to' is after the end of the period, 40; raise"),
     ],
 )
 def test_a_wrong_trace_is_refused_by_line(lines, said, tmp_path):
@@ -101,7 +101,7 @@ def test_a_wrong_trace_is_refused_by_line(lines, said, tmp_path):
         ("hospital,uplink\nh0,5\nh1,-2\n", "line 3, uplink: -2 is not greater than 0"),
         ("hospital,uplink\nh0,5\nh1,fast\n", "line 3, uplink: 'fast' is not a number"),
         ("hospital,uplink\nh0,5\nh0,6\n", "line 3: names 'h0' a second time; keep one line"),
-        ("hospital,upink\nh0,5\n", "has a column 'upink'; did you mean 'uplink'?"),
+        ("hospital,upink\nh0,5\n", "has an unknown column 'upink'; did you mean 'uplink'?"),
         ("hospital,uplink,uplink\nh0,5,9\nh1,5,9\n", "has two columns named 'uplink'; rename one"),
         ("name,uplink\nh0,5\n", "has no column 'hospital'; it has name, uplink"),
         (None, "does not exist; check the path"),
@@ -123,7 +123,7 @@ def test_a_wrong_table_is_refused_by_line(text, said, tmp_path):
         ({"hospitals": {"h7": {"uplink": 1}}}, "system.hospitals: no hospital is called 'h7'; known: h0, h1"),
         ({"rounds": {"minimum_cohort": 7}}, "system.rounds.minimum_cohort: 7 is more than the 6 hospitals"),
         ({"rounds": {"over_selection": 0.3}}, "system.rounds.over_selection: 0.3, but the selection All has no"),
-        ({"dropout": {"lognormal": [0.5, 3.0]}}, "system.dropout: h"),
+        ({"dropout": {"lognormal": [0.5, 3.0]}}, "system.dropout: the value sampled for h1 is 3.89804, not in [0, 1)"),
     ],
 )
 def test_what_does_not_fit_the_federation_is_refused_before_anything_starts(section, said, federation):

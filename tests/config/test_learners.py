@@ -51,7 +51,7 @@ def test_the_reference_stands_with_the_simplest_model_that_it_is_there_with():
     ("models", "line"),
     [
         (["mpl"], r"^models.0.name: 'mpl' is not a known name; did you mean 'mlp'"),
-        (["mlp", {"name": "mlp", "hiden": [4]}], r"^models.1.hiden: not an option of MLP; did you mean 'hidden'"),
+        (["mlp", {"name": "mlp", "hiden": [4]}], r"^models.1.hiden: is not an option of MLP; did you mean 'hidden'"),
         (
             [{"name": "boosted_trees", "rate": 0}],
             r"^models.0.rate: 0 gives trees no effect; write a number above 0",

@@ -60,7 +60,7 @@ def test_a_tree_is_not_changed_by_what_is_laid_over_it():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["model.hiden=[8]", "model=mlp"], "model.hiden: not an option of MLP; did you mean 'hidden'?"),
+        (["model.hiden=[8]", "model=mlp"], "model.hiden: is not an option of MLP; did you mean 'hidden'?"),
         (["strategy.mu=x", "strategy=fedprox"], "strategy.mu: 'x' is not a number"),
         (
             ["seed.x=1", "seed=3"],

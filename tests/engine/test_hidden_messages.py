@@ -213,12 +213,18 @@ def test_a_clip_that_moves_does_not_go_with_choices(federation):
     ("sent", "message"),
     [
         ({"delta": np.zeros(3), "steepness": 1.0}, "delta: has shape [3] but [4] is declared"),
-        ({"delta": np.zeros(4)}, "steepness: declared but not sent"),
+        (
+            {"delta": np.zeros(4)},
+            "steepness: is declared in sends, but the program did not return it; return it, or do not declare it",
+        ),
         (
             {"delta": np.zeros(4), "steepness": np.nan},
             "steepness: has an entry that is not finite; send finite numbers",
         ),
-        ({"delta": np.zeros(4), "steepness": 1.0, "loss": 1.0}, "loss: not declared; sends declares delta, steepness"),
+        (
+            {"delta": np.zeros(4), "steepness": 1.0, "loss": 1.0},
+            "loss: is not declared in sends (delta, steepness); declare or remove it",
+        ),
     ],
 )
 def test_a_program_that_trains_sends_what_it_has_declared(federation, monkeypatch, sent, message):

@@ -215,7 +215,7 @@ def test_a_division_that_names_groups_that_there_are_not(federation: Federation)
 
 
 def test_what_a_hospital_keeps_is_of_all_its_rows(federation: Federation):
-    with pytest.raises(StrategyError, match=r"'TwoGroups', round 1: groups: .* cannot keep a result for all rows"):
+    with pytest.raises(StrategyError, match=r"'TwoGroups', round 1: groups: .* cannot also store one result"):
         play(federation, TwoGroups(keep=True))
 
 

@@ -134,7 +134,7 @@ def test_one_unit_moves_a_sum_by_its_bound_at_most(federation: Federation, unit)
 
 
 def test_a_bound_that_does_not_fit_is_refused(federation: Federation):
-    with pytest.raises(StrategyError, match=r"program 'bounded': sum.bound.l2: 0 is not a length above 0"):
+    with pytest.raises(StrategyError, match=r"program 'bounded': sum.bound.l2: 0 is not a number above 0"):
         play(federation, BoundedSums(Bound("row", 0)))
 
 
@@ -155,21 +155,21 @@ def test_what_leaves_is_counted_by_kind(federation: Federation):
 
 
 LINES = {
-    "undeclared": "secret: not declared; sends declares total, rows",
-    "missing": "total: declared but not sent",
+    "undeclared": r"secret: is not declared in sends \(total, rows\); declare or remove it",
+    "missing": "total: is declared in sends, but the program did not return it; return it, or do not declare it",
     "shape": r"total: has shape \[3\] but \[2\] is declared",
     "nan": "total: has an entry that is not finite; send finite numbers",
     "large": "total: an entry has the magnitude 1000, but largest allows only magnitudes below 1000; send .*",
-    "memory": "other: not declared; keeps declares state",
+    "memory": r"other: is not declared in keeps \(state\); declare or remove it",
     "memory shape": r"state: has shape \[3\] but \[2\] is declared",
     "group": "group: 1 is not the number of a sum; sums are numbered 0 to 0",
-    "text": "total: holds <U1; give numbers",
+    "text": "total: has values of type <U1; give numbers",
     "returns": "run: returns a? ?.*; return a Reply",
     "group text": "group: '0' is not the number of a sum; sums are numbered 0 to 0",
-    "ragged": r"total: a list that is not an array \(ValueError\); give numbers",
+    "ragged": r"total: a list cannot be made into an array \(ValueError\); give numbers",
     "unnamed": "sent: is of type list; give a mapping whose keys are texts",
     "unnamed memory": "memory: is of type list; give a mapping whose keys are texts",
-    "complex": "total: holds complex128; give numbers",
+    "complex": "total: has values of type complex128; give numbers",
     "each large": "total: an entry has the magnitude 1, but largest allows only magnitudes below 1; send .*",
 }
 
@@ -203,17 +203,19 @@ CALLS = {
     "sends": "program 'wrong': sends: is of type list; give a mapping whose keys are texts",
     "no names": "program 'wrong': received: is of type list; give a mapping whose keys are texts",
     "largest": "program 'wrong': total.largest: nan is not a number above 0",
-    "kind": "program 'wrong': total.kind: 3 is not of type str; give one, or leave it out",
+    "kind": "program 'wrong': total.kind: 3 is not of type str; give a value of this type",
     "huge": "program 'wrong': total.shape: 4294967296 bytes are more than the limit of 2147483648; send less",
     "dtype": "program 'wrong': state.dtype: 'O' is not a type of numbers; write f8, for example",
     "nothing": "program 'wrong': it sends nothing and keeps nothing, so its result would be lost; declare what it "
     "sends",
-    "validates": r"program 'wrong': it reads validation rows \(validates\), so that it may send nothing; leave out one",
-    "overflow": r"program 'wrong': total.largest: 1.04858e\+06 for 6 terms on a grid of 2\^-44 is more than a sum of "
-    "64 bits can hold; give at most 43690.7, or fewer bits",
-    "strangers": "select: 7 is not a hospital's id; there are 0 to 6",
+    "validates": "program 'wrong': it reads validation rows and must therefore send nothing; leave validates or sends "
+    "out",
+    "overflow": r"program 'wrong': total.largest: 1.04858e\+06 lets a 64-bit sum of 6 terms in steps of 2\^-44 "
+    "overflow; give at most 43690.7, or fewer bits",
+    "strangers": "select: 7 is not a hospital's id; give ids from 0 to 6",
     "received": r"program 'wrong': received 'theta' is an array \[1\] of <U1; send numbers",
-    "each_of": r"program 'wrong': each_of 'theta' has shape \[1\] for 6 hospitals",
+    "each_of": r"program 'wrong': each_of 'theta' has shape \[1\]; its first length must be 6, the number of hospitals "
+    "in ids",
     "answer": r"round: yields Wrong\(what='answer', name='wrong'\); yield a Call",
     "state": "state: None is not a State; return one",
     "forever": "round: made more than 1000 calls without returning a state; return a state",

@@ -282,7 +282,7 @@ def test_a_sweep_aims_at_low_errors_unless_it_says_otherwise(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("objectives", "message"),
     [
-        ({"auroc": "max"}, r"sweep.objectives.auroc: no run of a regression task reports it; "),
+        ({"auroc": "max"}, r"sweep.objectives.auroc: no run of a regression task reports this metric; "),
         ({"mae": "max"}, r"sweep.objectives.mae: max searches for the worst value in a regression task; write min"),
         (
             {"worst_decile": "max"},
@@ -300,7 +300,7 @@ def test_a_sweep_that_aims_the_wrong_way_is_refused(
 
 def test_a_sweep_of_classes_cannot_aim_at_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"sweep.objectives.mae: no run of a classification task reports it"):
+    with pytest.raises(ConfigError, match=r"sweep.objectives.mae: no run of a classification task reports this"):
         make_plan(small_tree(sweep__objectives={"mae": "min"}))
 
 

@@ -32,28 +32,31 @@ SMALL = {
 }
 
 LINES = {
-    "ForgetsWeight": "round 1: upload.weight: none, so updates would be lost; give each hospital a weight, or set "
+    "ForgetsWeight": "round 1: upload.weight: is None, so updates would be lost; give each hospital a weight, or set "
     "single=True",
-    "ForgetsUpload": "round 1: upload: none, and the result is not kept, so it would be lost; give "
+    "ForgetsUpload": "round 1: upload: is None, and the result is not kept, so it would be lost; give "
     "Upload(weight), or LocalTraining(keep=True)",
-    "DividesByZero": "round 1: upload.weight: not finite at place 0; give numbers",
-    "CountsFromOne": "round 1: start: 1 is not a row of state.models; there are 0 to 0, or OWN",
-    "CountsFromTheEnd": "round 1: start: -1 is not a row of state.models; there are 0 to 0, or OWN",
-    "StartsFromNothing": "round 1: start: LAST, but this is the first problem; name a row of state.models",
-    "MixesNothing": "round 1: start: MIXTURE, but mixture returns None; define it, or name a row of state.models",
-    "SumsTooFew": "round 1: upload.sum_index: 1 is not the number of a sum; sums are numbered 0 to 0, so raise sums",
-    "PullsToItself": "round 1: objective.proximal.0.towards: -2 is not a row of state.models; there are 0 to 0",
+    "DividesByZero": "round 1: upload.weight: the value at index 0 is not finite; give finite numbers",
+    "CountsFromOne": "round 1: start: 1 is not a row of state.models; give 0 to 0, or OWN",
+    "CountsFromTheEnd": "round 1: start: -1 is not a row of state.models; give 0 to 0, or OWN",
+    "StartsFromNothing": "round 1: start: is LAST, but no problem precedes this one; name a row of state.models",
+    "MixesNothing": "round 1: start: is MIXTURE, but mixture returns None; define mixture, or name a row of "
+    "state.models",
+    "SumsTooFew": "round 1: upload.sum_index: 1 is not the number of a sum; give numbers from 0 to 0, or raise sums",
+    "PullsToItself": "round 1: objective.proximal.0.towards: -2 is not a row of state.models; give 0 to 0",
     "ForgetsComma": "round 1: objective.proximal: a Proximal is not a tuple of Proximal; write (term,)",
-    "Unsorted": "round 1: select: ids are not sorted or repeat one; give ascending ids without repetitions",
-    "InvitesStrangers": "round 1: select: 5 is not a hospital's id; there are 0 to 4",
-    "Reshapes": "round 1: models: rows of 68 parameters; a model has 69",
+    "Unsorted": "round 1: select: the ids are not ascending, or contain duplicates; return ascending ids "
+    "without duplicates",
+    "InvitesStrangers": "round 1: select: 5 is not a hospital's id; give ids from 0 to 4",
+    "Reshapes": "round 1: models: the rows have 68 parameters; give each row the 69 parameters of a model",
     "Explodes": "round 2: models: row 0 is not finite; take smaller steps at the server",
     "ForgetsReturn": "round 1: state: None is not a State; return one",
-    "AveragesAll": "round 1: upload.sums: 1 for 2 models; give each model a sum, or override aggregate",
-    "ServesNobody": "serve: serve.global: 4 values for 5 hospitals; give one for each",
-    "ServesWhatIsNot": "serve: serve.cluster: 1 is not a row of state.models; there are 0 to 0, or OWN",
-    "SendsAtTheEnd": "personalize: upload: nothing is aggregated after the last round; leave it out",
-    "Wanders": "setup: cluster: 1 is not a row of state.models; there are 0 to 0",
+    "AveragesAll": "round 1: upload.sums: 1 is not the number of models, 2; give each model a sum, or override "
+    "aggregate",
+    "ServesNobody": "serve: serve.global: has 4 values; give an array of whole numbers, one for each of 5 hospitals",
+    "ServesWhatIsNot": "serve: serve.cluster: 1 is not a row of state.models; give 0 to 0, or OWN",
+    "SendsAtTheEnd": "personalize: upload: nothing is aggregated after the last round; leave upload out",
+    "Wanders": "setup: cluster: 1 is not a row of state.models; give 0 to 0",
 }
 
 
@@ -86,7 +89,9 @@ def test_the_line_has_the_label_and_counts(capsys, monkeypatch):
     strategy = "{class: tests.strategies.wrong.WeighsEverybody, label: mine}"
     three = "{name: uniform, fraction: 0.5, minimum: 3}"
     line = refused({"strategy": strategy, "selection": three}, capsys, monkeypatch)
-    assert line == "strategy 'mine', round 1: upload.weight: 5 values for 3 hospitals; give one for each"
+    assert line == (
+        "strategy 'mine', round 1: upload.weight: has 5 values; give an array of numbers, one for each of 3 hospitals"
+    )
 
 
 def test_a_selection_that_picks_others_than_its_candidates(capsys, monkeypatch):
@@ -162,7 +167,7 @@ def test_a_mistake_of_a_later_round_says_which(federate: MakeFederation):
     first = next(events)
     assert isinstance(first, Round)
     assert first.round == 1
-    with pytest.raises(StrategyError, match=r"^strategy 'LateMistake', round 3: start: 2 values for 3 hospitals; give"):
+    with pytest.raises(StrategyError, match=r"^strategy 'LateMistake', round 3: start: has 2 values; give an array of"):
         next(events)
 
 
@@ -219,8 +224,8 @@ class Sends(Statistic):
         ),
         (
             Sends(Send(how="each", bound=Bound("row", 1.0)), 1.0),
-            "program 'sends': sends.bound: unit 'row' cannot be combined with by: 'hospital' and how: 'each'; give by: "
-            "'row' with unit 'row' or 'patient', or by: 'hospital' and how: 'summed' with unit 'hospital'",
+            "program 'sends': sends.bound: unit 'row' does not fit by: 'hospital' and how: 'each'; unit 'row' or "
+            "'patient' needs by: 'row', and unit 'hospital' needs by: 'hospital' and how: 'summed'",
         ),
     ],
 )

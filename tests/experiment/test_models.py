@@ -146,7 +146,7 @@ def test_a_model_has_a_grid_of_its_own_with_as_many_trials(tmp_path: Path) -> No
             r"^tune.models.mpl: is not a model of the comparison; did you",
         ),
         ({"models": {"mlp": {"model.hidden": [[4], [8]]}}, "per": "comparison"}, r"^tune.per: comparison"),
-        ({"models": {"mlp": {"model.hiden": [[4], [8]]}}}, r"^model.hiden: not an option of MLP"),
+        ({"models": {"mlp": {"model.hiden": [[4], [8]]}}}, r"^model.hiden: is not an option of MLP"),
     ],
 )
 def test_a_bad_grid_of_a_model_is_one_line(tmp_path: Path, tune: dict[str, Any], line: str) -> None:

@@ -62,11 +62,11 @@ def test_runs_are_played_side_by_side_where_that_pays(
 @pytest.mark.parametrize(
     ("resources", "message"),
     [
-        ({"runs_at_once": 5}, r"^resources.runs_at_once: 5 actors of 1 CPUs do not fit .* has 4; lower it"),
+        ({"runs_at_once": 5}, r"^resources\.runs_at_once: 5 actors of 1 CPUs do not fit on this machine, which has 4"),
         ({"runs_at_once": 3, "cpus_per_actor": 2}, "3 actors of 2 CPUs do not fit"),
         (
             {"runs_at_once": 2, "gpus_per_actor": 1},
-            "resources.runs_at_once: 2 runs at once need equal actors without a GPU",
+            "resources.runs_at_once: 2 is not possible with gpus_per_actor, device: cuda or per_hospital",
         ),
     ],
 )

@@ -142,7 +142,7 @@ def test_what_another_version_left_is_named_with_what_can_be_done(tree, tmp_path
         rewritten(tmp_path, None, None)
     (line,) = str(raised.value).splitlines()
     assert f"written by raysim {said}" in line
-    assert line.endswith(f"draws pages from; draw a new one by raysim compare {config}")
+    assert line.endswith(f"cannot draw a page from it; draw a new one by raysim compare {config}")
     (tmp_path / "report.html").write_text("<p>")
-    with pytest.raises(ConfigError, match=re.escape(f"from; open {tmp_path / 'report.html'}, or draw a new one")):
+    with pytest.raises(ConfigError, match=re.escape(f"from it; open {tmp_path / 'report.html'}, or draw a new one")):
         rewritten(tmp_path, None, None)

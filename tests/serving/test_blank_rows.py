@@ -51,5 +51,5 @@ def test_blank_rows_are_not_scored(place: Path, tmp_path: Path, logged: list[str
     np.testing.assert_array_equal(X, namespace["features"](namespace["read"](str(plain)))[:12])
     # A row with a value too many shifts nothing in silence.
     write(path, [NAMES, *(f"{row}," for row in ROWS)])
-    with pytest.raises(ValueError, match="line 2 has 5 fields, and the first line 4; correct it"):
+    with pytest.raises(ValueError, match="line 2 has 5 fields, but the first line has 4; correct it"):
         namespace["read"](str(path))

@@ -216,7 +216,7 @@ def test_rows_are_read_in_the_form_of_training_where_it_is_in_doubt(tmp_path: Pa
     np.testing.assert_array_equal(prepared(tmp_path, fitted, trained), expected)
     notes = read_new_rows(tmp_path / "plain.csv", fitted).notes
     assert notes == (f"table: '{tmp_path / 'plain.csv'}' is read with commas between columns and a decimal point",)
-    with pytest.raises(ValueError, match=r"there is no column 'Größe'; read\(\) separates columns by ';'"):
+    with pytest.raises(ValueError, match=r"there is no column 'Größe'; add it, and separate columns by ';' in a file"):
         prepared(tmp_path, fitted, tmp_path / "plain.csv")
     # Three digits behind each comma: thousands, but for the run's own decimal mark.
     (tmp_path / "doubt.csv").write_text("Größe;unit\n1,234;b\n2,345;b\n")
@@ -296,7 +296,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     predictor = Predictor.open(folder_of(place, "fedavg"))
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(
-        ConfigError, match=r"^--out: .*out cannot be written \(No space left on device\); name a folder"
+        ConfigError, match=r"^--out: .*out cannot be written \(No space left on device\); name a writable"
     ):
         export(predictor, tmp_path / "out", "torch", None, None)
     assert list(tmp_path.iterdir()) == []
@@ -329,7 +329,7 @@ def test_the_command_refuses_in_a_line(
         return refusal(["export", *arguments], capsys, monkeypatch)
 
     assert line(local, "--out", "m") == (
-        "--hospital: there is no single personal model for all hospitals; name one of 7, 10, 11, 12"
+        "--hospital: there is no single personal model for all hospitals; name one hospital of 7, 10, 11, 12"
     )
     assert line(chip, "--out", "m", "--model", "cluster").startswith(
         "--hospital: there is no single cluster model for all"

@@ -159,7 +159,7 @@ def test_of_a_comparison_one_run_is_to_be_named(place: Path, tmp_path: Path) -> 
     with pytest.raises(ConfigError) as refused:
         Predictor.open(tmp_path)
     assert str(refused.value) == (
-        f"{tmp_path}: holds several runs; name one of them in it: runs/fedavg/seed-42, runs/local/seed-42"
+        f"{tmp_path}: holds several runs; name the folder of one: runs/fedavg/seed-42, runs/local/seed-42"
     )
     one = Predictor.open(tmp_path / "runs/fedavg/seed-42").predict(stays())
     pd.testing.assert_frame_equal(one, Predictor.open(folder_of(place, "fedavg")).predict(stays()))

@@ -190,7 +190,7 @@ def test_untrained_hospitals_of_local_are_told_apart_from_a_global_model(federat
         predictor.owner("h3")
     assert len(str(error.value).splitlines()) == 1
     with pytest.raises(
-        ConfigError, match=r"--hospital: there is no single personal model for all hospitals; name one of h0"
+        ConfigError, match=r"--hospital: there is no single personal model for all hospitals; name one hospital of h0"
     ):
         predictor.owner(None)
 
@@ -323,7 +323,7 @@ def test_files_that_cannot_be_used_are_refused_in_a_line(content, said, federate
         (lambda tensors: save({name: tensor.astype(np.int64) for name, tensor in tensors.items()}), "of type int64"),
         (
             lambda tensors: save({name: np.append(tensor, tensor) for name, tensor in tensors.items()}),
-            "has 8 numbers of type float64, but the model needs 4",
+            "has 8 numbers of type float64, but the model needs 4 floating-point numbers",
         ),
     ],
 )
@@ -345,5 +345,5 @@ def test_a_division_that_the_strategy_does_not_know_is_not_made(federate, tmp_pa
     for named in ("os.path", "KFed", "LocalLabels", "dataclass"):
         tree["division"]["class"] = named
         (tmp_path / "serving.json").write_text(json.dumps(tree))
-        with pytest.raises(ConfigError, match=f"its groups are made by {named}, which the configured strategy"):
+        with pytest.raises(ConfigError, match=f"the rule for groups of rows has the class {named}, which the"):
             opened(tmp_path, federation, job)

@@ -161,13 +161,13 @@ def test_a_sweep_is_not_written_over(tmp_path: Path):
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str):
     folder = tmp_path / "out"
     manifest = Manifest.begin(folder, "run")
-    with pytest.raises(ValueError, match="is not a path of a file in it"), manifest.writing(name):
+    with pytest.raises(ValueError, match="is not the path of a file inside this folder"), manifest.writing(name):
         pass
     tree = read(folder) | {"files": {name: {"bytes": 1, "blake2b": ""}}}
     (folder / "manifest.json").write_text(json.dumps(tree))
     (tmp_path / "x").write_text("mine")
     with pytest.raises(
-        ConfigError, match=r"manifest.json: cannot be read .*is not a path.*; start again in another folder"
+        ConfigError, match=r"manifest.json: cannot be read .*is not the path.*; start again in another folder"
     ):
         Manifest.begin(folder, "run")
     assert (tmp_path / "x").exists()

@@ -251,7 +251,7 @@ def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
         go_on("out")
     path.write_text(text.replace("keep: 2", "keep: 3").replace("device: auto", "device: cpu"))
     assert "resumes from round 4" in go_on("out")
-    with pytest.raises(ConfigError, match=r"no run to resume \(resume.json: No such file"):
+    with pytest.raises(ConfigError, match=r"has no run to resume \(resume.json: No such file"):
         go_on(here)
 
 

@@ -74,7 +74,7 @@ def changed(content: bytes, change: Any, **tensors: Any) -> bytes:
     [
         (lambda h: h.update(round=-1), "its round is -1"),
         (lambda h: h.update(round="one"), "its round is 'one'"),
-        (lambda h: h.update(round=0), "its round is 0, and it holds 1 rounds"),
+        (lambda h: h.update(round=0), "its header says round 0, but it has the results of 1 rounds"),
         (lambda h: h.update(seconds=[]), "float"),
         (lambda h: h.update(setup_down=1e300), "its setup_down is 1e"),
         (
@@ -113,7 +113,7 @@ def test_the_state_that_a_trial_hands_on_is_no_checkpoint(content, tmp_path):
     (tmp_path / f"round-000001.{digest}.safetensors").write_bytes(other)
     standing, said = Checkpoints(str(tmp_path), 2, "abc", FedAvg()).latest()
     assert standing is None
-    assert said == ["checkpoint round-000001 is damaged (it has no history)"]
+    assert said == ["checkpoint round-000001 is damaged (it does not contain the results of earlier rounds)"]
 
 
 def test_a_state_that_fits_no_model_is_named_with_its_checkpoint(here: Path, monkeypatch):  # noqa: F811
@@ -130,7 +130,7 @@ def test_a_state_that_fits_no_model_is_named_with_its_checkpoint(here: Path, mon
     last.unlink()
     digest = hashlib.blake2b(other, digest_size=16).hexdigest()
     last.with_name(f"round-{header['round']:06d}.{digest}.safetensors").write_bytes(other)
-    with pytest.raises(ConfigError, match=r"the checkpoint of round \d cannot be resumed .* remove it"):
+    with pytest.raises(ConfigError, match=r"the checkpoint of round \d cannot be resumed .* remove this file"):
         go_on("stopped")
 
 

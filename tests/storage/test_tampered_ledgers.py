@@ -165,8 +165,8 @@ def late(header: Header, arrays: Tensors) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (late, "its round is 1, and it holds"),
-        (lambda header, arrays: arrays.update(more=np.empty((10**9, 0), dtype=np.int64)), "is empty"),
+        (late, "its header says round 1, but it has the results of"),
+        (lambda header, arrays: arrays.update(more=np.empty((10**9, 0), dtype=np.int64)), "its empty array"),
         (lambda header, arrays: arrays.update(ledger=arrays["ledger"] - 10), "from hospitals that did not take part"),
         (lambda header, arrays: header["ledger"].clear(), "damaged"),
     ],

@@ -210,7 +210,9 @@ def test_only_hospitals_that_are_there_have_numbers_of_their_own():
     sizes = np.array([2, 2, 2])
     for key in ("mu_by_hospital", "straggler_epochs"):
         FedProx(**{key: {"h1": 1}}).check(["h0", "h1", "h2"], sizes)
-        with pytest.raises(ValueError, match=rf"^{key}: no hospital is called 'h3'; the first is 'h0'$"):
+        with pytest.raises(
+            ValueError, match=rf"^{key}: no hospital is called 'h3'; use hospitals' names, such as 'h0'$"
+        ):
             FedProx(**{key: {"h1": 1, "h3": 1}}).check(["h0", "h1", "h2"], sizes)
     view, ids = view_of([hospital([1, 1])] * 3), np.array([0, 2])
     slow = FedProx(straggler_epochs={"h2": 0})

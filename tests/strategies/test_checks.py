@@ -42,11 +42,11 @@ from tests.strategies.test_problem_checks import IDS, KEPT, RIGHT, START, VIEW, 
         ([0, 1], "select: [0, 1] is not an array of ids; return ascending ids, or [POOLED]"),
         (np.array([True, False]), "select: an array [2] of bool is not an array of ids"),
         (np.array([[0, 1]]), "select: an array [1, 2] of int64 is not an array of ids"),
-        (np.array([1, 0]), "select: ids are not sorted or repeat one"),
-        (np.array([0, 3, 2]), "select: ids are not sorted or repeat one"),
-        (np.array([1, 1]), "select: ids are not sorted or repeat one"),
-        (np.array([1, 5]), "select: 5 is not a hospital's id; there are 0 to 4"),
-        (np.array([POOLED, 1]), "select: -1 is not a hospital's id; there are 0 to 4"),
+        (np.array([1, 0]), "select: the ids are not ascending, or contain duplicates"),
+        (np.array([0, 3, 2]), "select: the ids are not ascending, or contain duplicates"),
+        (np.array([1, 1]), "select: the ids are not ascending, or contain duplicates"),
+        (np.array([1, 5]), "select: 5 is not a hospital's id; give ids from 0 to 4"),
+        (np.array([POOLED, 1]), "select: -1 is not a hospital's id; give ids from 0 to 4"),
     ],
 )
 def test_a_cohort_that_is_none(ids, message):
@@ -68,14 +68,14 @@ BANK = np.zeros((2, 4))
         (State(BANK[0]), "models: an array [4] of float64 is not a float array [M, 4]"),
         (State(BANK.astype(np.int64)), "models: an array [2, 4] of int64 is not a float array [M, 4]"),
         (State(BANK[:0]), "models: has no rows; give at least row 0, the global model"),
-        (State(BANK[:, 1:]), "models: rows of 3 parameters; a model has 4"),
+        (State(BANK[:, 1:]), "models: the rows have 3 parameters; give each row the 4 parameters of a model"),
         (State(BANK + np.array([[0.0], [np.nan]])), "models: row 1 is not finite; take smaller steps at the server"),
         (State(BANK + np.array([[0, 0, 0, 0], [0, np.inf, 0, 0]])), "models: row 1 is not finite"),
-        (State(BANK, cluster=np.array([0, 1])), "cluster: 2 values for 5 hospitals"),
-        (State(BANK, cluster=np.array([0, 1, 2, 1, 1])), "cluster: 2 is not a row of state.models; there are 0 to 1"),
+        (State(BANK, cluster=np.array([0, 1])), "cluster: has 2 values"),
+        (State(BANK, cluster=np.array([0, 1, 2, 1, 1])), "cluster: 2 is not a row of state.models; give 0 to 1"),
         (
             State(BANK, cluster=np.array([0, 1, OWN, 1, 1])),
-            "cluster: -2 is not a row of state.models; there are 0 to 1",
+            "cluster: -2 is not a row of state.models; give 0 to 1",
         ),
     ],
 )
@@ -94,20 +94,20 @@ EVERYONE = np.zeros(5, dtype=np.int64)
     [
         (None, None, "serve: None names no model"),
         ({}, None, "serve: {} names no model"),
-        ({"global": 0}, None, "serve.global: 0 for 5 hospitals; give an array of whole numbers"),
-        ({"global": EVERYONE[1:]}, None, "serve.global: 4 values for 5 hospitals"),
+        ({"global": 0}, None, "serve.global: 0 is not an array; give an array of whole numbers"),
+        ({"global": EVERYONE[1:]}, None, "serve.global: has 4 values"),
         (
             {"global": EVERYONE, "mine": EVERYONE + 2},
             None,
-            "serve.mine: 2 is not a row of state.models; there are 0 to 1, or OWN",
+            "serve.mine: 2 is not a row of state.models; give 0 to 1, or OWN",
         ),
-        ({"mine": EVERYONE + MIXTURE}, None, "serve.mine: -3 is not a row of state.models; there are 0 to 1, or OWN"),
+        ({"mine": EVERYONE + MIXTURE}, None, "serve.mine: -3 is not a row of state.models; give 0 to 1, or OWN"),
         (
             {"group": np.zeros((5, 2), np.int64)},
             None,
-            "serve.group: needs a division of rows into groups, but division returns None",
+            "serve.group: has a column for each group of rows, but division returns None",
         ),
-        ({"group": np.zeros((5, 2), np.int64)}, 3, "serve.group: shape [5, 2] for 5 hospitals; give one for each of 3"),
+        ({"group": np.zeros((5, 2), np.int64)}, 3, "serve.group: has shape [5, 2]"),
     ],
 )
 def test_models_served_that_are_not_there(serve, groups, message):
@@ -121,13 +121,15 @@ def test_models_served_that_are_not_there(serve, groups, message):
 def test_what_else_a_strategy_returns():
     answers.check_mixture(None, 5, 2)
     answers.check_mixture(np.ones((5, 2)), 5, 2)
-    with pytest.raises(Invalid, match=r"^mixture: shape \[5, 3\] for 5 hospitals; give one for each of 2$"):
+    with pytest.raises(
+        Invalid, match=r"^mixture: has shape \[5, 3\]; give .*, one for each of 5 hospitals and 2 columns$"
+    ):
         answers.check_mixture(np.ones((5, 3)), 5, 2)
-    with pytest.raises(Invalid, match=r"^mixture: 0\.5 for 5 hospitals; .* of numbers, one for each and column of 2$"):
+    with pytest.raises(Invalid, match=r"^mixture: 0\.5 is not an array; .* one for each of 5 hospitals and 2 columns$"):
         answers.check_mixture(0.5, 5, 2)
     answers.check_private(None, 4)
     answers.check_private(np.ones(4, np.bool_), 4)
-    with pytest.raises(Invalid, match=r"^private: 3 values for 4 parameters"):
+    with pytest.raises(Invalid, match=r"^private: has 3 values; .* one for each of 4 parameters$"):
         answers.check_private(np.ones(3, np.bool_), 4)
     answers.check_asynchrony(None)
     answers.check_asynchrony(Asynchrony(1, 1))
@@ -215,7 +217,7 @@ def test_a_draw_is_among_those_who_are_there_with_their_rows_and_their_losses():
     there = view(Listens(), available=np.array([False, False, True, False, True]))
     assert choose(there, state, IDS, "sample", 1).tolist() == [2]
     with pytest.raises(
-        Invalid, match=(r"^start: has OWN or MIXTURE, but a selection needs rows of state.models; give such rows$")
+        Invalid, match=(r"^start: has OWN, MIXTURE or LAST, but a selection needs rows of state.models; give only")
     ):
         choose(listening, state, IDS, "sample", 1, start=np.array([0, 0, OWN, 0, 0]))
 
@@ -226,9 +228,9 @@ def test_weights_and_states_are_told_from_what_has_none():
     sums = np.zeros((1, 4))
     assert base.sent_weights(Update(IDS, sums, problem=RIGHT)) is RIGHT.upload.weight
     for nothing in (None, problem(upload=None, training=KEPT), problem(upload=Upload(single=True))):
-        with pytest.raises(TypeError, match="lacks its weights"):
+        with pytest.raises(TypeError, match=r"^update: has no weights of hospitals; return a problem with Upload"):
             base.sent_weights(Update(IDS, sums, problem=nothing))
-    with pytest.raises(TypeError, match="State is not the state that this strategy set up"):
+    with pytest.raises(TypeError, match=r"^state: is of type State; pass the Other that setup returned$"):
         base.own_state(State(BANK), Other)
     assert base.own_state(Other(BANK), State).models is BANK
 
@@ -257,7 +259,7 @@ def test_a_hospital_remembers_what_any_problem_of_a_chain_keeps():
 def test_the_usual_aggregation_adds_a_sum_to_each_model_and_not_one_to_all():
     state, sums = State(BANK), np.arange(8.0).reshape(2, 4)
     assert Strategy().aggregate(VIEW, state, Update(IDS, sums)).models.tolist() == sums.tolist()
-    with pytest.raises(Invalid, match=r"^upload\.sums: 1 for 2 models; give each model a sum, or override"):
+    with pytest.raises(Invalid, match=r"^upload\.sums: 1 is not the number of models, 2; give"):
         Strategy().aggregate(VIEW, state, Update(IDS, sums[:1]))
 
 
@@ -328,5 +330,5 @@ def test_rows_of_a_bank():
     check_rows("start", np.array([0, 1]), 2)
     check_rows("start", np.array([1, base.OWN]), 2, base.OWN, base.LAST)
     for wrong in ([0, 2], [-1, 0], [base.LAST, 1]):
-        with pytest.raises(base.Invalid, match=r"^start: -?\d is not a row of state.models; there are 0 to 1, or OWN$"):
+        with pytest.raises(base.Invalid, match=r"^start: -?\d is not a row of state\.models; give 0 to 1, or OWN$"):
             check_rows("start", np.array(wrong), 2, base.OWN)

@@ -180,5 +180,5 @@ def test_values_that_are_not_finite_are_no_values_that_were_never_observed():
     X = np.array([[0.5, 1.0], [np.nan, 2.0]])
     rows = At(X, np.array([0, 1]), np.array([[True, True], [False, True]]))
     assert np.isfinite(sent(Signature(2, 2), rows)).all()
-    with pytest.raises(ValueError, match="its rows hold values that are not finite"):
+    with pytest.raises(ValueError, match="its rows contain values that are not finite"):
         sent(Signature(2, 2), replace(rows, observed=np.ones((2, 2), dtype=bool)))

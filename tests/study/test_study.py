@@ -117,7 +117,7 @@ def test_its_configuration_repeats_it(folder, tmp_path, monkeypatch):
         ("data.minimum=3", "data.minimum: has no effect in a study, which only divides labels; remove the key"),
         ("data.preprocessing=none", "data.preprocessing: has no effect in a study"),
         ("data.split={train: 0.5, test: 0.5}", "data.split: has no effect in a study"),
-        ("data.clients=3", "data.clients: a study's own grid decides it"),
+        ("data.clients=3", "data.clients: the study's grid sets this key"),
         (
             "study.strategy={from: rec.yaml}",
             "study.strategy.from: only run, compare and plan accept this key ('rec.yaml')",

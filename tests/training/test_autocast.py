@@ -94,7 +94,7 @@ def test_text_networks_train_so_too(name: str) -> None:
 @pytest.mark.parametrize(
     ("value", "precision", "message"),
     [
-        ("float16", "float32", "^model.autocast: 'float16' is not bfloat16; leave it out to train in"),
+        ("float16", "float32", "^model.autocast: 'float16' is not bfloat16; write bfloat16, or remove the key"),
         (True, "float32", "^model.autocast: True is not bfloat16"),
         ("bfloat16", "float64", "^model.autocast: bfloat16 needs training.precision float32, not float64"),
     ],
@@ -105,5 +105,5 @@ def test_what_it_cannot_be_is_said(value: object, precision: str, message: str) 
 
 
 def test_kernels_by_hand_have_no_such_option() -> None:
-    with pytest.raises(ConfigError, match=r"^model\.autocast: not an option of MLP"):
+    with pytest.raises(ConfigError, match=r"^model\.autocast: is not an option of MLP"):
         build_model("mlp", 4, 2, options={"autocast": "bfloat16"})

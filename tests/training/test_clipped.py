@@ -113,5 +113,5 @@ def test_an_embedding_s_clipped_sum_is_that_of_autograd():
     assert not found[:4].any()
     assert np.abs(found[4:]).max() > 0.01
     ids[2, 3] = 9
-    with pytest.raises(ValueError, match="a feature is 9, not an index into a table of 9 entries"):
+    with pytest.raises(ValueError, match=r"a feature is 9, not an index from 0 to 8 of the model's embedding table"):
         text.clipped_sum(theta, ids, y, None, patient, clip)

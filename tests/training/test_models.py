@@ -99,10 +99,14 @@ def test_a_users_family_is_taken() -> None:
     ("family", "options", "message"),
     [
         ("mpl", {}, "model.name: 'mpl' is not a known name; did you mean 'mlp'?"),
-        ("mlp", {"hiden": [3]}, "model.hiden: not an option of MLP; did you mean 'hidden'?"),
+        ("mlp", {"hiden": [3]}, "model.hiden: is not an option of MLP; did you mean 'hidden'?"),
         ("mlp", {"hidden": [3, 0]}, "model.hidden: [3, 0] is not a list of whole numbers of at least 1"),
         ("mlp", {"hidden": "big"}, "model.hidden: 'big' is not a list of whole numbers of at least 1"),
-        ("logistic_regression", {"l2": 1}, "model.l2: not an option of LogisticRegression; it has none"),
+        (
+            "logistic_regression",
+            {"l2": 1},
+            "model.l2: is not an option of LogisticRegression; LogisticRegression has no options",
+        ),
         ("no_such_module.Net", {}, "model.class: 'no_such_module.Net' cannot be imported"),
         ("builtins.len", {}, "model: 'builtins.len' is not a class"),
         ("builtins.int", {}, "model: int is neither a torch.nn.Module nor a model class with the method 'bind'"),

@@ -230,7 +230,7 @@ def test_one_who_cannot_train_leaves_the_others_as_they_are() -> None:
     model = build_model("text_lstm", 6, 3, options=TEXT)
     tasks, terms = text_tasks(model), Optimizer("adam", 0.1, 4)
     expected, state = model.train(tasks, terms).tobytes(), torch.get_rng_state()
-    with pytest.raises(ValueError, match="not an id below"):
+    with pytest.raises(ValueError, match="a token has the id"):
         model.train([tasks[0], replace(tasks[3], X=tasks[3].X + 30), tasks[1]], terms)
     assert torch.equal(torch.get_rng_state(), state)
     assert model.train(tasks, terms).tobytes() == expected
@@ -269,10 +269,10 @@ def test_ids_that_are_not_in_the_vocabulary(name: str) -> None:
     start = model.initial(rng())
     for wrong in (30.0, -1.0, np.nan):
         X = np.array([[1.0, wrong]])
-        with pytest.raises(ValueError, match=r"not an id below model.vocabulary \(30\)"):
+        with pytest.raises(ValueError, match=r"which is not from 0 to 29; set model.vocabulary to"):
             model.logits(start, X)
         task = Task(X, np.array([0]), start, [], 1, 0.1, np.random.default_rng)
-        with pytest.raises(ValueError, match="not an id below"):
+        with pytest.raises(ValueError, match="a token has the id"):
             model.train([task], Optimizer("adam", 0.1, 4))
 
 

@@ -300,7 +300,7 @@ def test_the_gradient_of_a_contrastive_term_is_clipped_with_that_of_the_loss(pat
     assert step * task.private.divisor == pytest.approx(total, abs=1e-9)
     without = task.start - built.train([replace(task, contrast=None)], once)[0]
     assert np.abs(step - without).max() > 1e-3
-    with pytest.raises(ValueError, match="contrastive term is not clipped row by row"):
+    with pytest.raises(ValueError, match="contrastive term cannot be clipped row by row"):
         one_by_one(built, task, once)
 
 

@@ -35,7 +35,7 @@ def test_a_trial_is_ended_after_so_many_seconds_without_a_sign(seen):
     assert seen.beats.reason("t1") is None
     seen.look(5)
     assert seen.ended == ["actor"]
-    assert seen.beats.reason("t1") == "silent for 30 s; its process was ended"
+    assert seen.beats.reason("t1") == "its process did not report for 30 s and was ended"
     seen.look(5)
     assert seen.ended == ["actor"], "once"
 

@@ -23,16 +23,16 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ({"sweep__space": {"strategy.lamb": {"uniform": [0, 1]}}}, "sweep.space.strategy.lamb: unknown key; did you"),
         ({"sweep__space": {"training.rate": {"uniform": [0, 1]}}}, "sweep.space.training.rate: unknown key; known:"),
         ({"sweep__space": {"stratgy.lam": {"uniform": [0, 1]}}}, "unknown key; did you mean 'strategy'?"),
-        ({"sweep__space": {"strategy.lam": {"uniform": [1, 0]}}}, "[1, 0] is empty"),
+        ({"sweep__space": {"strategy.lam": {"uniform": [1, 0]}}}, "the lower end 1 is not below the upper end 0"),
         ({"sweep__space": {"strategy.lam": {"loguniform": [0, 1]}}}, "0 has no logarithm"),
         ({"sweep__space": {"strategy.alpha": {"uniform": [0, 2]}}}, "is not between 0 and 1"),
         ({"sweep__space": {"strategy.clusters": {"randint": [2, 40]}}}, "39 is more than the 12 hospitals"),
         ({"sweep__space": {"strategy.name": {"choice": ["fedporx"]}}}, "'fedporx' is not a known name"),
         ({"sweep__space": {"strategy.name": {"choice": ["fedavg"]}}}, "'fedavg' is refused: strategy.clusters"),
-        ({"sweep__objectives": {"aurocc": "max"}}, "sweep.objectives.aurocc: no run reports it; did you mean"),
+        ({"sweep__objectives": {"aurocc": "max"}}, "sweep.objectives.aurocc: no run reports this metric; did you mean"),
         ({"sweep__objectives": {"auroc": "more"}}, "sweep.objectives.auroc: 'more' is not one of"),
-        ({"sweep__objectives": {}}, "sweep.objectives: names none"),
-        ({"sweep__reference": {"std": 1}}, "sweep.reference.std: not an objective"),
+        ({"sweep__objectives": {}}, "sweep.objectives: is empty"),
+        ({"sweep__reference": {"std": 1}}, "sweep.reference.std: is not an objective of the sweep"),
         ({"sweep__trials": 0}, "sweep.trials: 0 is not at least 1"),
         ({"sweep__trials": 10**12}, "sweep.trials: 1000000000000 is not at most 1000000"),
         ({"sweep__trials": None}, "sweep.trials: searcher random has no end"),
@@ -51,7 +51,7 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ),
         (
             {"sweep__scheduler": ASHA | {"name": "pbt"}, "sweep__space": {"strategy.clusters": {"choice": [2]}}},
-            "pbt changes learning rates and penalties",
+            "pbt changes training.learning_rate and continuous keys of strategy",
         ),
         ({"sweep__scheduler": ASHA, "training__rounds": 0}, "training.rounds: 0 trains in no round, but the scheduler"),
         (
@@ -175,8 +175,8 @@ def test_what_takes_ten_hospitals_is_refused_under_ten(kind, name):
     tree = {"space": {"a": {"choice": [1]}}, "trials": 1}
     stated = Sweep.model_validate(tree | {"objectives": {name: direction}})
     message = (
-        f"sweep.objectives.{name}: it takes 10 hospitals, and 9 can be judged on validation rows; "
-        f"aim at {kind.headline} or gini"
+        f"sweep.objectives.{name}: it needs 10 hospitals, and only 9 can be judged on validation rows; "
+        f"use {kind.headline} or gini"
     )
     if better(name, kind) in (None, direction):
         assert fitted(stated, kind, 10).objectives == {name: direction}
@@ -187,12 +187,12 @@ def test_what_takes_ten_hospitals_is_refused_under_ten(kind, name):
     assert set(fitted(Sweep.model_validate(tree), kind, 9).objectives) == {kind.headline, "gini"}
     judged = Sweep.model_validate(tree | {"scheduler": {"name": "asha", "objective": "worst_decile"}})
     if kind is CLASSIFICATION:
-        with pytest.raises(ConfigError, match=r"sweep.scheduler.objective: worst_decile takes 10 hospitals, and 9 "):
+        with pytest.raises(ConfigError, match=r"sweep\.scheduler\.objective: worst_decile needs 10 hospitals"):
             fitted(judged, kind, 9)
 
 
 def test_a_sweep_on_few_hospitals_is_refused_before_it_starts():
-    with pytest.raises(ConfigError, match=r"sweep.objectives.worst_decile: it takes 10 hospitals"):
+    with pytest.raises(ConfigError, match=r"sweep\.objectives\.worst_decile: it needs 10 hospitals"):
         make_plan(small_tree(sweep__objectives={"worst_decile": "max"}))
 
 

@@ -86,7 +86,7 @@ def test_what_was_lost_is_read_back_and_nonsense_is_refused(tmp_path):
     (tmp_path / LOST).write_text('{"trials": 3}')
     assert read_lost(tmp_path) == 3
     (tmp_path / LOST).write_text('{"trials": -3}')
-    with pytest.raises(ConfigError, match="holds no number of trials"):
+    with pytest.raises(ConfigError, match="'trials' is not a whole number of at least 0"):
         read_lost(tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_the_cost_of_a_sweep_that_has_ended_is_read_from_its_summary(tmp_path):
     path.write_text("{}")
     assert read_cost(path) is None
     path.write_text('{"privacy": [1]}')
-    with pytest.raises(ConfigError, match="its privacy guarantee is missing"):
+    with pytest.raises(ConfigError, match="'privacy' has no text 'statement'"):
         read_cost(path)
 
 

@@ -265,7 +265,8 @@ def test_what_takes_many_hospitals_is_undefined_where_few_were_judged():
     assert math.isnan(values[1])
     (line,) = reason(choose({1: few}, SWEEP))
     assert line == (
-        "no trial has all objectives defined (size_bias_abs: from 10 judged hospitals on): nothing to recommend"
+        "no trial has all objectives defined (at least 10 judged hospitals are needed for "
+        "size_bias_abs): nothing to recommend"
     )
 
 

@@ -144,7 +144,7 @@ def test_values_go_to_their_place_and_the_base_stays():
         ({"a": {"quniform": [0, 1]}}, r"is not \[low, high, step\]"),
         ({"a": {"uniform": ["x", 1]}}, "'x' is not a finite number"),
         ({"a": {"uniform": [0, float("inf")]}}, "inf is not a finite number"),
-        ({"a": {"uniform": [1, 1]}}, r"\[1, 1\] is empty; put the lower end first"),
+        ({"a": {"uniform": [1, 1]}}, r"the lower end 1 is not below the upper end 1; correct"),
         ({"a": {"randint": [3, 3]}}, r"\[3, 3\] is empty, because the upper end is excluded"),
         ({"a": {"randint": [0.5, 3]}}, "0.5 is not a whole number"),
         ({"a": {"loguniform": [0, 1]}}, "0 has no logarithm; start above 0"),
@@ -157,7 +157,7 @@ def test_values_go_to_their_place_and_the_base_stays():
         ({"a": {"choice": [1], "when": {"b": 3}}, "b": {"choice": [1, 2]}}, r"3 is not one of its values; name one of"),
         (
             {"a": {"choice": [1], "when": {"b": 3}}, "b": {"uniform": [1, 5]}},
-            "uniform almost never takes a given value",
+            "the key is searched by uniform, which almost never gives a listed value",
         ),
         (
             {"a": {"choice": [1], "when": {"b": 1}}, "b": {"choice": [1], "when": {"a": 1}}},

@@ -266,10 +266,10 @@ def test_a_late_update_that_comes_as_the_round_ends_is_in_it(federation):
 
 def test_a_deadline_that_nobody_can_meet_is_refused_and_one_that_others_met_is_not(federation):
     by_hospital, two = (1, 2, 3, 4, 5, 6), {"minimum_cohort": 2}
-    short = r"^system\.rounds\.deadline: 1\.5 s are too short: .* need 2 s until 2 of them have replied; raise it"
+    short = r"^system\.rounds\.deadline: 1\.5 s are too short: .* need 2 s until 2 of them have replied; raise the"
     with pytest.raises(ConfigError, match=short):
         play(federation, FedAvg(), rounds=1, system=seconds(*by_hospital, rounds={"deadline": 1.5} | two))
-    with pytest.raises(ConfigError, match=r"need 4 s until 2 of them have replied; raise it"):
+    with pytest.raises(ConfigError, match=r"need 4 s until 2 of them have replied; raise the"):
         play(federation, FedAvg(), rounds=1, epochs=2, system=seconds(*by_hospital, rounds={"deadline": 1.5} | two))
     met = play(federation, FedAvg(), rounds=2, system=seconds(*by_hospital, rounds={"deadline": 2} | two))
     assert [row.cohort_size for row in met.rounds] == [2, 2]

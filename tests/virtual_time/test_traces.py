@@ -83,7 +83,7 @@ def test_no_strategy_is_asked_for_a_cohort_while_nobody_with_rows_is_there(feder
         ("h0,,5", r"line 2, from"),
         ("h0,5,5", r"line 2: from 5 to 5 is not an interval"),
         ("h0,-1,5", r"line 2: from -1 to 5 is not an interval"),
-        ("h0,5,41", r"line 2: to 41 is after the end of system\.trace_period 40; raise system\.trace_period"),
+        ("h0,5,41", r"line 2: the value 41 of column 'to' is after the end of the period, 40; raise system\."),
         ("h1,5,6", r"line 2: no hospital is called 'h1'"),
         ("h0,,", r"has no interval for any hospital; add some"),
     ],

@@ -73,7 +73,7 @@ class Heartbeats(Callback):  # type: ignore[misc]
 
     def reason(self, trial: str) -> str | None:
         """Return why this callback ended the process of ``trial``; None if it did not."""
-        return f"silent for {self._seconds:g} s; its process was ended" if trial in self._ended else None
+        return f"its process did not report for {self._seconds:g} s and was ended" if trial in self._ended else None
 
     def _listen(self, trial: Any, passed: float) -> None:
         last, sign = self._last_signs.setdefault(trial.trial_id, _LastSign()), self._sign(trial.trial_id)

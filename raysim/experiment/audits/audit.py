@@ -71,7 +71,7 @@ def audit(
     experiment = Experiment(config, [config], (config.seed,), out)
     federation = experiment.federations[config.seed]
     if not federation.classes:
-        raise ConfigError("data: the label is a number; audits are for classes")
+        raise ConfigError("data.label: is a number, but an audit needs classes; choose another label")
     job = experiment.job(config.seed)
     for line in data_warnings([federation], config.privacy is not None):
         say(line)

@@ -234,14 +234,14 @@ def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFra
     except OSError:
         raise ConfigError(f"--of: {folder} has no hospitals.csv; name the folder of a finished comparison") from None
     if not {"strategy", "seed", "model"} <= set(hospitals):
-        raise ConfigError(f"--of: {folder} holds no comparison; name the folder of a finished one")
+        raise ConfigError(f"--of: {folder} holds no comparison; name the folder of a finished comparison")
     if f"n_{part}" not in hospitals:
         raise ConfigError(
             f"evaluation.part: {folder} was not evaluated on {part} rows; name the part that was evaluated"
         )
     if curve.figure not in hospitals.select_dtypes("number"):
         raise ConfigError(
-            f"curve.figure: '{curve.figure}' is not a column of figures in {folder / 'hospitals.csv'}; name one that is"
+            f"curve.figure: '{curve.figure}' is not a numeric column of {folder / 'hospitals.csv'}; name such a column"
         )
     absent = [label for label in lines if label not in set(hospitals["strategy"])]
     if absent:

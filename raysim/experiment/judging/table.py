@@ -109,7 +109,7 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
     frame, lost = _same_rows(frame, reading.common)
     if lost:
         warnings.append(f"{counted(lost, 'row')} that not every model has were left out.")
-    _same(frame, "event", "label", "a row has one label")
+    _same(frame, "event", "label", "give each row one label")
     missing = frame[frame["margin"].isna()]
     for model, n in missing.groupby("model")["hospital"].nunique().items():
         warnings.append(
@@ -126,9 +126,9 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
         if (values := frame[GROUP + name].nunique()) >= MOST_GROUPS and not banded:
             raise DataError(
                 f"{GROUP}{name}: has {values:,} values, but groups are compared only for fewer than {MOST_GROUPS} "
-                "values; drop it"
+                "values; drop the column"
             )
-        _same(frame, GROUP + name, GROUP + name, "a patient has one value")
+        _same(frame, GROUP + name, GROUP + name, "give each patient one value")
         rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}
         warnings += [
             f"Groups {written(alike, rows)} of '{GROUP}{name}' differ only in blanks or capitals: each counts alone."
@@ -168,7 +168,10 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
     if "role" in frame:
         frame["role"] = frame["role"].fillna("").astype(str)
         if not (known := frame["role"].isin(ROLES)).all():
-            raise DataError(f"row {_first(~known)}: role '{frame['role'][~known].iloc[0]}' is not one of {ROLES}")
+            raise DataError(
+                f"row {_first(~known)}: role '{frame['role'][~known].iloc[0]}' is neither empty nor "
+                f"{' or '.join(ROLES[1:])}; correct it"
+            )
     for name in NUMBERS:
         if name not in frame:
             continue
@@ -192,7 +195,7 @@ def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     parts = set(part)
     if "test" in parts:
         return frame[part == "test"].copy()
-    raise DataError(f"part: {some(sorted(parts), 5)} but no test rows; give rows that no model was trained on")
+    raise DataError(f"part: has {some(sorted(parts), 5)} and no 'test'; give test rows, on which no model was trained")
 
 
 def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str]:
@@ -219,7 +222,9 @@ _ORDERED = (("0", "1"), ("false", "true"))
 
 def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDArray[np.floating[Any]]:
     if reading.logits and reading.percent:
-        raise ConfigError("--logits, --percent: probabilities are written in one way; give one of the two")
+        raise ConfigError(
+            "--logits, --percent: probabilities cannot be log-odds and per cent at once; give one of the two"
+        )
     if "margin" in frame:
         given = _given(frame, "margin")
         # Tables of raysim's own models contain the shortest decimals of single-precision numbers.
@@ -236,8 +241,8 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
     if low < 0 or high > 100:
         wrong = pd.Series((p < 0) | (p > 100), frame.index)
         raise DataError(
-            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is not between 0 and 1; give --logits if "
-            "probabilities are log-odds"
+            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is neither from 0 to 1 nor in per cent; correct it, "
+            "or give --logits if probabilities are log-odds"
         )
     if reading.percent:
         p /= 100.0

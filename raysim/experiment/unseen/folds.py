@@ -111,8 +111,8 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
     asked = max((each for each in section.onboarding if isinstance(each, int)), default=0)
     if asked > most:
         raise ConfigError(
-            f"evaluation.unseen.onboarding: {asked:,} rows, but with held {section.held:g} no hospital has more than "
-            f"{most:,} labelled rows; lower it"
+            f"evaluation.unseen.onboarding: {asked:,} is more than the {most:,} labelled rows that a hospital has at "
+            f"most with held {section.held:g}; lower onboarding"
         )
     folds = section.folds
     if folds is None:

@@ -89,7 +89,9 @@ def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     warnings = []
     if inversion is not None and _bare(inversion):
-        warnings.append(Warning("Updates give rows away: switch on secure or privacy before one leaves.", True))
+        warnings.append(
+            Warning("Updates give rows away: switch on secure or privacy before any update leaves a hospital.", True)
+        )
     if (sums := summary.get("sums")) is not None and sums["read"] and not sums["protected"]:
         warnings.append(Warning("Sums give rows away: write sums: secure.", True))
     leaking = [title for attack, title in TITLES.items() if summary.get(attack, {}).get("smaller_leak_more")]

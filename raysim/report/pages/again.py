@@ -66,7 +66,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
         with replacing(target) as temporary:
             temporary.write_bytes(html)
     except OSError as error:
-        raise ConfigError(f"--out: {target} cannot be written ({error.strerror}); name a file that can be") from None
+        raise ConfigError(f"--out: {target} cannot be written ({error.strerror}); name a writable file") from None
     return target
 
 
@@ -85,7 +85,7 @@ def _unusable(path: Path, folder: Path, tree: Any) -> str:
     command = "run" if str(content.get("template")).startswith("run") else "compare"
     instead = f"open {folder / 'report.html'}, or " if (folder / "report.html").exists() else ""
     return (
-        f"RUN: {path}, written by raysim {by}, is not what raysim {__version__} draws pages from; "
+        f"RUN: {path} was written by raysim {by}, and raysim {__version__} cannot draw a page from it; "
         f"{instead}draw a new one by raysim {command} {folder / 'config.yaml'}"
     )
 
@@ -93,7 +93,7 @@ def _unusable(path: Path, folder: Path, tree: Any) -> str:
 def _shared(tree: Any, folder: Path) -> Page:
     sheet = _sheet(tree)
     if sheet.name not in SHEETS:
-        raise ConfigError(f"--for-sharing: {folder} holds no run and no comparison; name the folder of one")
+        raise ConfigError(f"--for-sharing: {folder} holds no run and no comparison; name a folder with one of the two")
     return Page(sheet, shared(tree))
 
 

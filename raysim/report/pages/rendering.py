@@ -142,4 +142,4 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{type(value).__name__}: no page holds such a value")
+    raise TypeError(f"a page cannot show a value of type {type(value).__name__}; give a text, a number or a mapping")

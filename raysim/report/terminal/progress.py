@@ -26,7 +26,7 @@ PLAIN_SECONDS = 5.0
 
 _ODD = 6  # the largest number of columns that a line names
 
-UNSAID = "odd data and columns that may give the label away are not reported under privacy; raysim describe says it"
+UNSAID = "odd data and columns that may give the label away are not reported under privacy; raysim describe lists them"
 """The line that replaces warnings about the data under a privacy guarantee."""
 
 

@@ -199,7 +199,7 @@ class RowFactors:
         patient with several rows at the hospital.
         """
         if self._patient is None:
-            raise ValueError("rows without patient ids cannot be clipped by patient")
+            raise ValueError("rows without patient ids cannot be clipped by patient; give their patient ids")
         patient = numbered(self._patient[rows[places]])
         theirs = [Traced(layer.received[places], layer.returned[places]) for layer in layers]
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]

@@ -85,5 +85,8 @@ def token_ids(x: Tensor, vocabulary: int) -> Tensor:
             return x.long()
         if not (least >= 0 and most < vocabulary):
             wrong = least if not least >= 0 else most
-            raise ValueError(f"a token is {wrong:g}, not an id below model.vocabulary ({vocabulary}); make them agree")
+            raise ValueError(
+                f"a token has the id {wrong:g}, which is not from 0 to {vocabulary - 1}; set model.vocabulary to the "
+                "vocabulary of the data"
+            )
     return x.long()

@@ -81,7 +81,7 @@ def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path,
     drawn = pd.read_csv(tmp_path / "out" / "curve.csv")
     assert drawn["mean"].iloc[1] == pytest.approx(run["accuracy"].mean())
     for change, said in (
-        ("curve.figure=hospital", "curve.figure: 'hospital' is not a column of figures"),
+        ("curve.figure=hospital", "curve.figure: 'hospital' is not a numeric column of"),
         ("evaluation.part=validation", "evaluation.part: .* was not evaluated on validation rows"),
     ):
         with pytest.raises(ConfigError, match=said):
@@ -89,7 +89,7 @@ def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path,
     with pytest.raises(ConfigError, match=r"--of: .*nowhere.* has no hospitals.csv"):
         begin(path, [], None, Console(quiet=True), of=tmp_path / "nowhere", in_process=True, verbose=False)
     one = next((tmp_path / "out" / "runs").glob("*/*"))
-    with pytest.raises(ConfigError, match=r"^--of: .* holds no comparison; name the folder of a finished one$"):
+    with pytest.raises(ConfigError, match=r"^--of: .* holds no comparison; name the folder of a finished comparison$"):
         begin(path, [], None, Console(quiet=True), of=one, in_process=True, verbose=False)
 
 

@@ -76,9 +76,9 @@ WRONG: dict[str, tuple[Change, str]] = {
         lambda frame: frame.assign(label=np.where(frame["label"] == 1, "died", "alive")),
         "--event: the label is 'alive' or 'died'; name the event",
     ),
-    "log-odds": (changed("probability", 3, -4.1), "row 4: probability -4.1 is not between 0 and 1; give --logits"),
+    "log-odds": (changed("probability", 3, -4.1), "row 4: probability -4.1 is neither from 0 to 1 nor in per cent"),
     "per cent": (lambda frame: frame.assign(probability=100 * frame["probability"]), "is above 1; give --percent"),
-    "no test rows": (lambda frame: frame.assign(part="train"), "part: train but no test rows"),
+    "no test rows": (lambda frame: frame.assign(part="train"), "part: has train and no 'test'; give test rows"),
     "no seed": (lambda frame: frame.drop(columns="seed"), "column 'seed' is missing"),
     "no row": (lambda frame: frame.drop(columns="row"), "column 'row' is missing"),
     "an empty hospital": (changed("hospital", 5, None), "row 6: 'hospital' is empty"),
@@ -94,7 +94,7 @@ WRONG: dict[str, tuple[Change, str]] = {
         changed("model", 5, "FedAvg"),
         r"model: 'fedavg' \(35\), 'FedAvg' \(1\) differ only in blanks or",
     ),
-    "an unknown role": (lambda frame: frame.assign(role="boss"), "row 1: role 'boss' is not one of"),
+    "an unknown role": (lambda frame: frame.assign(role="boss"), r"row 1: role 'boss' is neither empty nor reference"),
     "a column twice": (lambda frame: pd.concat([frame, frame[["label"]]], axis=1), "column 'label' occurs twice"),
     "a word": (
         changed("probability", 4, "high"),
@@ -160,7 +160,7 @@ def test_seeds_of_other_names_are_paired_in_order() -> None:
 
 
 def test_probabilities_are_written_in_one_way() -> None:
-    with pytest.raises(RaysimError, match="--logits, --percent: probabilities are written in one way"):
+    with pytest.raises(RaysimError, match="--logits, --percent: probabilities cannot be log-odds and per cent at"):
         checked(table(), Reading(logits=True, percent=True), "fedavg")
     for reading, taken in ((Reading(logits=True), "log-odds"), (Reading(percent=True), "per cent")):
         said = checked(table(), reading, "fedavg").warnings

@@ -300,7 +300,7 @@ def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
         ({"folds": 1}, "1 folds leave no hospital to train on"),
         ({"folds": 10**20}, "100000000000000000000 are more than the 5 hospitals; write leave_one_out"),
         ({"onboarding": [30, 10]}, "is not a list of ascending numbers of rows"),
-        ({"onboarding": [0, 31]}, "31 rows, but with held 0.5 no hospital has more than 30 labelled rows"),
+        ({"onboarding": [0, 31]}, "31 is more than the 30 labelled rows that a hospital has at most with held 0.5"),
     ],
 )
 def test_folds_that_cannot_be_are_refused(unseen: dict[str, Any], said: str, tmp_path: Path) -> None:

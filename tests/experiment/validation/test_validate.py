@@ -178,7 +178,7 @@ def test_what_is_refused(
 @pytest.mark.parametrize(
     ("described", "why"),
     [
-        ('{"file": "../json/model.json"}', "names {made}/../json/model.json, which is not a file of its folder"),
+        ('{"file": "../json/model.json"}', "names {made}/../json/model.json, which is not a file of the same folder"),
         ('{"file": 3, "trained_on": []}', "does not describe an exported model"),
         ("[]", "does not describe an exported model"),
         ("{", "cannot be read"),
@@ -204,9 +204,9 @@ def test_a_pipe_in_place_of_a_model_holds_nothing_up(folder: Path, tmp_path: Pat
 def test_a_bare_onnx_file_takes_the_columns_as_they_are(folder: Path, tmp_path: Path) -> None:
     moved = tmp_path / "bare.onnx"
     moved.write_bytes((folder / "onnx" / "model.onnx").read_bytes())
-    with pytest.raises(DataError, match=r"MODEL: column 'ward' is not a number"):
+    with pytest.raises(DataError, match=r"MODEL: column 'ward' has no numbers"):
         validate(str(moved), folder / "stays.yaml", out=tmp_path / "out")
-    with pytest.raises(DataError, match=r"MODEL: cannot score these 2 features"):
+    with pytest.raises(DataError, match=r"MODEL: cannot score 2 features"):
         validate(str(moved), folder / "stays.yaml", ["data.drop=[old, points, ward]"], tmp_path / "out")
 
 

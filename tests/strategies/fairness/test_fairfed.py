@@ -167,7 +167,7 @@ def test_groups_of_patients():
 
 
 def test_ages_that_nobody_recorded_are_no_range():
-    with pytest.raises(ValueError, match=r"^privileged: no patient's age is '\(18, 65\)'; there are no ages$"):
+    with pytest.raises(ValueError, match=r"^privileged: no patient's age is '\(18, 65\)'; the data have no ages$"):
         check_patients({"age": np.full(3, np.nan)}, "age", (18, 65))
 
 
@@ -201,8 +201,8 @@ def test_it_narrows_the_gap_that_one_large_hospital_makes(federate):
     ("how", "message"),
     [
         (FairFed(attribute="ethnicity", privileged="Caucasian"), r"strategy\.attribute: .*ethnicity; use one of sex"),
-        (FairFed(privileged="Man"), r"strategy\.privileged: .*'Man'; there are Female, Male$"),
-        (FairFed(attribute="age", privileged=(0, 9)), r"strategy\.privileged: .*there are ages 1\d"),
+        (FairFed(privileged="Man"), r"strategy\.privileged: .*'Man'; the data have Female, Male$"),
+        (FairFed(attribute="age", privileged=(0, 9)), r"strategy\.privileged: .*the data have ages 1\d"),
         (FairFed(attribute="age", privileged=(0, 200)), r"strategy\.privileged: .*every patient"),
         (FairFed(positive=2), r"strategy\.positive: 2 must be below 2, the number of classes"),
     ],
@@ -215,7 +215,7 @@ def test_data_that_do_not_fit_are_refused_before_anything_starts(how, message, f
 
 def test_data_that_know_nothing_of_patients_are_refused(federate):
     federation = federate(SIZES)
-    with pytest.raises(ConfigError, match=r"^strategy\.attribute: .*sex; they hold none"):
+    with pytest.raises(ConfigError, match=r"^strategy\.attribute: .*sex; use data with"):
         check_job(job_of(federation, FairFed()), federation)
 
 

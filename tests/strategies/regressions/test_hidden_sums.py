@@ -66,7 +66,7 @@ def test_no_bit_of_a_model_changes_and_bytes_are_counted(binary: Federation, kin
 @pytest.mark.parametrize("kind", HIDING)
 def test_clear_sums_of_few_rows_are_refused_in_a_line(tmp_path: Path, binary: Federation, kind: Any) -> None:
     line = (
-        r"^strategy\.sums: clear would let the server compute the 12 rows of hospital 'h0' .*; 3 columns need 30 rows; "
+        r"^strategy\.sums: clear would let the server reconstruct the 12 rows of hospital 'h0', .* 3 columns needs 30 "
     )
     with pytest.raises(ConfigError, match=line):
         play(binary, kind(sums="clear"))
@@ -78,7 +78,9 @@ def test_clear_sums_of_few_rows_are_refused_in_a_line(tmp_path: Path, binary: Fe
 @pytest.mark.parametrize(("features", "fewest"), [(2, 30), (5, 30), (6, 35)])
 def test_clear_sums_need_five_rows_a_column_and_thirty(federate: MakeFederation, features: int, fewest: int) -> None:
     assert play(federate([fewest] * 3, features=features), Newton(sums="clear"), rounds=1).rounds_run
-    with pytest.raises(ConfigError, match=f"the {fewest - 1} rows of .*; {features + 1} columns need {fewest} rows; "):
+    with pytest.raises(
+        ConfigError, match=f"the {fewest - 1} rows of .* {features + 1} columns needs {fewest} rows at each hospital; "
+    ):
         play(federate([fewest, fewest - 1, fewest], features=features), Newton(sums="clear"))
 
 

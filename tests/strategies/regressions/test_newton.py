@@ -245,7 +245,7 @@ def test_what_it_does_not_fit_is_said_before_anything_starts(binary: Federation,
 
 def test_three_classes_are_refused(federate):
     federation = federate([9, 9], classes=3)
-    with pytest.raises(ConfigError, match=r"strategy.name: newton fits the log-odds of two classes or a number, and"):
+    with pytest.raises(ConfigError, match=r"strategy.name: newton needs a label of two classes or a number, but"):
         check_job(job_of(federation, Newton()), federation)
     with pytest.raises(ValueError, match="firth: 'always' is for logistic regression without ridge"):
         Newton(firth="always", ridge=1.0)

@@ -172,7 +172,10 @@ def test_fine_tuning_after_the_last_round_is_that_of_the_strategy(three):
     [
         ({"name": "local", "solve": True}, r"^strategy\.solve: true solves regressions"),
         ({"name": "centralized", "solve": True}, r"^strategy\.solve: true solves regressions"),
-        ({"name": "fine_tuning", "mu": 0.1}, r"^strategy\.mu: 0\.1, but boosted trees have no proximal term"),
+        (
+            {"name": "fine_tuning", "mu": 0.1},
+            r"^strategy\.mu: 0\.1 is the weight of a proximal term, which boosted trees do not have",
+        ),
     ],
 )
 def test_settings_that_trees_have_not_are_refused(strategy, said):

@@ -79,9 +79,9 @@ def descend(model: Clippable, layout: Layout, task: Task, optimizer: Optimizer, 
     """Make the DP-SGD steps of a task, which change ``theta [P]`` in place."""
     private = task.private
     if private is None:
-        raise ValueError("the task has no private steps")
+        raise ValueError("private: is None, but DP-SGD needs private steps; give the task its private steps")
     if task.contrast is not None:
-        raise ValueError("the gradient of a contrastive term is not clipped row by row")
+        raise ValueError("the gradient of a contrastive term cannot be clipped row by row; leave the term out")
     update = begin(optimizer, task, theta, layout.unpenalised)
     noise, spared = noise_of(private, update), layout.unpenalised
     for gathered in of_private(private, len(task.y)):

@@ -17,9 +17,12 @@ def check_autocast(value: object, device: str, precision: str) -> None:
     if value is None:
         return
     if value != "bfloat16":
-        raise ConfigError(f"model.autocast: {value!r} is not bfloat16; leave it out to train in training.precision")
+        raise ConfigError(f"model.autocast: {value!r} is not bfloat16; write bfloat16, or remove the key")
     if precision != "float32":
-        raise ConfigError(f"model.autocast: bfloat16 needs training.precision float32, not {precision}; set that")
+        raise ConfigError(
+            f"model.autocast: bfloat16 needs training.precision float32, not {precision}; set training.precision: "
+            "float32"
+        )
     if device != "cpu":
         raise ConfigError("model.autocast: bfloat16 is for CPUs; leave it out, or set resources.device: cpu")
 
@@ -28,7 +31,10 @@ def check_entries(ids: NDArray[Any], entries: int) -> None:
     """Raise ``ValueError`` if one of ``ids [n, L]`` is not a whole number from 0 to ``entries - 1``."""
     wrong = ids[~((ids >= 0) & (ids < entries))]  # NaN is neither
     if wrong.size:
-        raise ValueError(f"a feature is {wrong[0]:g}, not an index into a table of {entries} entries; make them agree")
+        raise ValueError(
+            f"a feature is {wrong[0]:g}, not an index from 0 to {entries - 1} of the model's embedding table; encode "
+            "the features again, or make the table larger"
+        )
 
 
 def parameter_count(make: Callable[[], nn.Module]) -> int:
