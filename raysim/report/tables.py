@@ -171,7 +171,7 @@ def _where_both_are_defined(
 
 
 def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy with every column that ``per_seed`` may have, and metrics as floats.
+    """Return a copy with every column that ``per_seed`` may have except ``learner``, and metrics as floats.
 
     Missing metrics are NaN; other missing columns have defaults.
     """

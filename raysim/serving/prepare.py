@@ -1,4 +1,7 @@
-"""Prepares a table's rows as features of an exported model. It needs pandas and, in its folder, preprocessing.json."""
+"""Prepares a table's rows as features of an exported model.
+
+This file needs pandas and, in its folder, preprocessing.json.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ def _is_category(given: pd.Series, category: str, column: dict[str, Any]) -> pd.
 
 
 def _value(text: str, compared_as: str) -> Any:
-    """Return a text in the form ``compared_as``, such as a number, or None if this is impossible."""
+    """Convert a text to the form ``compared_as``, such as a number; None if this is impossible."""
     if compared_as == "truth":
         return {"true": 1, "1": 1, "1.0": 1, "false": 0, "0": 0, "0.0": 0}.get(text.strip().lower())
     if compared_as == "text":
@@ -100,7 +103,7 @@ def _value(text: str, compared_as: str) -> Any:
 def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
     """Return the index of each value's category, from 0; NaN for an unknown category.
 
-    ``found`` has one boolean column per category.
+    ``found`` says for each category which values belong to it.
     """
     position = pd.Series(float("nan"), index=given.index)
     for number, category in enumerate(found):

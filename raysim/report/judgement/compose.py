@@ -74,8 +74,8 @@ def comparison_card(
 ) -> Card:
     """Compose the decision card of a comparison.
 
-    - ``evidence``: the paired differences between strategies, with labels as names; None if the main metric (AUROC or
-      MAE) is undefined at every hospital.
+    - ``evidence``: the paired differences between strategies, which are named by their labels; None if the main metric
+      (AUROC or MAE) is undefined at every hospital.
     - ``results``: the runs; may be empty.
     - ``hospitals``: the metrics of each hospital, as described in :mod:`raysim.report.tables`.
     - ``names``: display names of the models.
