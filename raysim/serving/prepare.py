@@ -45,8 +45,8 @@ def features(rows: pd.DataFrame) -> Any:
 
     For trees, a missing value stays NaN, and a category is given by its index.
 
-    Raises ``ValueError``, which names the column, if a column is missing, has dates or times as Python objects, texts
-    instead of numbers or infinite numbers, or lacks values although training had preprocessing ``none``.
+    Raises ``ValueError``, which names the column, if a column is missing, has dates or times as Python objects,
+    infinite numbers, or texts instead of numbers, or lacks values although training had preprocessing ``none``.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]
@@ -150,8 +150,9 @@ def _described() -> dict[str, Any]:
 
 
 def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: bool) -> pd.Series:
-    """Return the texts of a column, with None for the texts ``missing`` and ``marks``.
+    """Return the texts of a column, with None for missing values.
 
+    ``missing`` and ``marks`` are the texts for missing values; numbers among ``marks`` are compared by value.
     ``comma`` says whether numbers have a decimal comma.
     """
     marks = [*marks, *(mark.replace(",", ".") for mark in marks if comma)]

@@ -291,7 +291,7 @@ def _first_pair(evidence: Evidence) -> Paired | None:
 
 
 def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line:
-    """Return the line on training; the line forbids a use if the recommended model ``name`` diverged."""
+    """Return the line on training; the line forbids a use if the card's model ``name`` diverged."""
     diverged = () if line.figure is None else line.figure["diverged"]
     titles = {result.title or result.label for result in results if result.label == key[0]}
     if titles.isdisjoint(diverged):

@@ -18,7 +18,8 @@ from raysim.core.arrays import Floats, Ints
 T = TypeVar("T")
 
 BLOCK = 1 << 21
-"""The largest number of simulated scores, or of AUROCs, that are in memory at a time (16 MB)."""
+"""The largest number of simulated scores, or of AUROCs, that are in memory at a time (16 MB), unless one
+federation has more."""
 
 MOST_SPREADS = 13
 """A block reserves memory for at least this many true spreads, so that results do not depend on how many are simulated.
