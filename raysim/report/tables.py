@@ -104,7 +104,7 @@ def differences(
       (:func:`raysim.statistics.differences.worst_decile.worst_decile_difference`).
 
     ``sent`` is from :func:`raysim.report.panel.sent`. The baseline is the ``global`` model of the strategy ``baseline``
-    or, if there is none, its first model. There are no rows if the baseline was not run.
+    or, if there is none, the strategy's first model. There are no rows if the baseline was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]

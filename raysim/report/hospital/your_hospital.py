@@ -60,8 +60,8 @@ def cards(
       events over seeds.
     - ``tables``: captions and columns of the tables.
 
-    Models are compared with that of training alone (``by_itself`` if there are several) or, without training alone,
-    with that of the strategy ``reference``.
+    Models are compared with the model of training alone (``by_itself`` if there are several) or, without it, with the
+    model of the strategy ``reference``.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})

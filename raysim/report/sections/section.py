@@ -86,7 +86,7 @@ class Material:
     baseline: str = ""
     """The label of the reference strategy; empty for a run."""
     against: Key | None = None
-    """The reference strategy's model with which others are compared; or None."""
+    """The reference strategy's model with which others are compared; None if there is none."""
     reasons: Sequence[str] = ()
     """Sentences on the findings."""
     caution: str = ""

@@ -47,8 +47,8 @@ STAGE = 3
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
-    """How much a model's AUROC or error differs between hospitals, compared with simulations of equal service: all
-    hospitals have the same true value.
+    """How much a model's AUROC or error differs between hospitals, compared with simulations of equal service, in which
+    all hospitals have the same true value.
 
     - ``figure``: the name of the figure, AUROC or an error. ``common``: its true value at every hospital under equal
       service. ``hospitals``: the number of hospitals at which the figure is defined.

@@ -1,7 +1,7 @@
 """Simulate federations with given numbers of rows: hospitals' figures under chance alone, or with a true spread.
 
-For AUROC, scores are normal, with one ROC shape for all hospitals. All true spreads use the same normal numbers, so
-that results differ only because of the spread.
+For AUROC, scores are normal, with one ROC shape for all hospitals. The simulations of all true spreads use the
+same normal numbers, so that their results differ only because of the spread.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Deals(NamedTuple):
 
 
 class Chance:
-    """A source of random numbers, the same for every model.
+    """A source of random numbers; every model gets the same numbers.
 
     If the numbers of all federations fit into memory at once, the next model with the same row counts reuses them.
     """
