@@ -128,9 +128,9 @@ class Deals(NamedTuple):
 
 
 class Chance:
-    """A source of random numbers; every model gets the same numbers.
+    """A source of random numbers; models with the same row counts get the same numbers.
 
-    If the numbers of all federations fit into memory at once, the next model with the same row counts reuses them.
+    If the numbers of all federations fit into memory at once, the next such model reuses them.
     """
 
     def __init__(self, generator: Callable[[], np.random.Generator]) -> None:
