@@ -30,7 +30,7 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """A model's main metric and sums on the fewer rows on which another model is evaluated.
+    """A model's main metric and sums, computed only on the rows on which another model is evaluated.
 
     ``figure [H]`` is the main metric at each hospital, and ``sums [H, B]`` the ``B`` sums that each hospital sends (see
     :class:`Sketched`).

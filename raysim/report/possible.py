@@ -44,7 +44,7 @@ def difference(interval: Limits, larger: bool, reference: float = math.nan) -> L
     """Cut the interval of a difference of two AUROCs to the range from ``-reference`` to ``1 - reference``.
 
     ``reference`` is the subtracted AUROC; NaN if unknown. An uninformative interval becomes :data:`NOTHING`. If
-    ``larger`` is False, the difference is one of errors, and is not changed.
+    ``larger`` is False, the interval of a difference of errors is returned unchanged.
     """
     if not larger:
         return interval

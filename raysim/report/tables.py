@@ -104,7 +104,7 @@ def differences(
       (:func:`raysim.statistics.differences.worst_decile.worst_decile_difference`).
 
     ``sent`` is from :func:`raysim.report.panel.sent`. The baseline is the ``global`` model of the strategy ``baseline``
-    or, if there is none, its first model. There are no rows if the baseline was not run.
+    or, if there is none, the strategy's first model. There are no rows if the baseline was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]
@@ -171,7 +171,7 @@ def _where_both_are_defined(
 
 
 def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy with every column that ``per_seed`` may have, and metrics as floats.
+    """Return a copy with every column that ``per_seed`` may have except ``learner``, and metrics as floats.
 
     Missing metrics are NaN; other missing columns have defaults.
     """

@@ -40,7 +40,7 @@ class Aggregation:
     nu: float = 1e-6
     """For ``geometric_median``: an update closer than this to the current point is weighted as if at this distance."""
     kept: int | None = None
-    """For ``multi_krum``: the number of updates that are averaged, or all if there are fewer; None means ``m - f``."""
+    """For ``multi_krum``: the number of updates that are averaged (at most all ``m``); None means ``m - f``."""
 
     def count(self, m: int) -> int:
         """Return how many of ``m`` updates are assumed to be wrong."""
@@ -134,7 +134,7 @@ def nearest_neighbours(updates: Floats, f: int) -> Floats:
 
 def bucket_size(m: int, f: int) -> int:
     """Return the largest size of buckets with which ``f`` wrong updates among ``m`` are still tolerated: ``max(1,
-    floor(m / 2f))``, or 1 if ``f`` is 0.
+    floor(m / (2 * f)))``, or 1 if ``f`` is 0.
     """
     return max(1, m // (2 * f)) if f else 1
 

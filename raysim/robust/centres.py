@@ -83,7 +83,7 @@ def clipping(norms: Floats, bound: float) -> Floats:
 def median(updates: Floats, weights: Floats | None = None) -> Aggregate:
     """Return the median of each coordinate; for an even number of updates, the mean of the two middle values.
 
-    With ``weights [m]``, return the weighted median: half of the total weight is on either side.
+    With ``weights [m]``, return the weighted median: at most half of the total weight is on either side.
     """
     if weights is None:
         return Aggregate(np.median(updates, axis=0))

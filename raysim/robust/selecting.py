@@ -47,7 +47,7 @@ def bulyan(updates: Floats, f: int) -> Aggregate:
     """Return Bulyan's aggregate of ``m`` updates, of which ``f`` are assumed to be wrong.
 
     Bulyan chooses ``m - 2f`` updates one after the other, each by Krum among the remaining ones. In each coordinate it
-    then averages the ``m - 4f`` chosen values nearest to their median.
+    then averages the ``m - 4f`` chosen values nearest to their median. Raises ``ValueError`` if ``m < 4f + 3``.
     """
     chosen = bulyan_selection(updates, f)
     selected = updates[chosen]

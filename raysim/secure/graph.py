@@ -39,8 +39,8 @@ def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
     """Return, for each of the hospitals ``ids [m]``, the neighbours with which it shares masks, in ascending order.
     ``count`` is the number of neighbours: all other hospitals, or an even number.
 
-    The hospitals are on a ring, in a random order that differs between rounds. Neighbours are the next ``count / 2``
-    hospitals on either side.
+    If not all are neighbours, the hospitals are on a ring, in a random order that differs between rounds. Neighbours
+    are then the next ``count / 2`` hospitals on either side.
     """
     m = len(ids)
     if count >= m - 1:

@@ -56,7 +56,7 @@ class SecureSum:
     threshold: int
     """The number of shares from which a secret can be reconstructed."""
     minimum: int
-    """The smallest number of vectors in a sum."""
+    """The smallest number of vectors whose sum may be revealed."""
     lost: Lost
     seed: int
     round: int
@@ -76,7 +76,7 @@ class SecureSum:
 
     @property
     def degree(self) -> int:
-        """Return the number of neighbours with which each hospital shares masks."""
+        """Return the number of neighbours with which each hospital shares masks, at most all others of the group."""
         return min(self.neighbours, len(self.ids) - 1)
 
     @cached_property

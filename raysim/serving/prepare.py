@@ -1,4 +1,7 @@
-"""Prepares a table's rows as features of an exported model. It needs pandas and, in its folder, preprocessing.json."""
+"""Prepares a table's rows as features of an exported model.
+
+This file needs pandas and, in its folder, preprocessing.json.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,8 @@ def features(rows: pd.DataFrame) -> Any:
 
     For trees, a missing value stays NaN, and a category is given by its index.
 
-    Raises ``ValueError``, which names the column, if a column is missing, has dates or times as Python objects, texts
-    instead of numbers or infinite numbers, or lacks values although training had preprocessing ``none``.
+    Raises ``ValueError``, which names the column, if a column is missing, has dates or times as Python objects,
+    infinite numbers, or texts instead of numbers, or lacks values although training had preprocessing ``none``.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]
@@ -86,7 +89,7 @@ def _is_category(given: pd.Series, category: str, column: dict[str, Any]) -> pd.
 
 
 def _value(text: str, compared_as: str) -> Any:
-    """Return a text in the form ``compared_as``, such as a number, or None if this is impossible."""
+    """Convert a text to the form ``compared_as``, such as a number; None if this is impossible."""
     if compared_as == "truth":
         return {"true": 1, "1": 1, "1.0": 1, "false": 0, "0": 0, "0.0": 0}.get(text.strip().lower())
     if compared_as == "text":
@@ -102,7 +105,7 @@ def _value(text: str, compared_as: str) -> Any:
 def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
     """Return the index of each value's category, from 0; NaN for an unknown category.
 
-    ``found`` has one boolean column per category.
+    ``found`` says for each category which values belong to it.
     """
     position = pd.Series(float("nan"), index=given.index)
     for number, category in enumerate(found):
@@ -149,8 +152,9 @@ def _described() -> dict[str, Any]:
 
 
 def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: bool) -> pd.Series:
-    """Return the texts of a column, with None for the texts ``missing`` and ``marks``.
+    """Return the texts of a column, with None for missing values.
 
+    ``missing`` and ``marks`` are the texts for missing values; numbers among ``marks`` are compared by value.
     ``comma`` says whether numbers have a decimal comma.
     """
     marks = [*marks, *(mark.replace(",", ".") for mark in marks if comma)]

@@ -23,7 +23,7 @@ from raysim.training.base import Exportable
 class Scores(nn.Module):
     """A torch module that computes a model's predictions from float32 features ``[n, F]``.
 
-    They are probabilities, or predictions of numeric labels: ``[n]``, or ``[n, C]`` for more than two classes.
+    Predictions are probabilities, or values of a numeric label: ``[n]``, or ``[n, C]`` for more than two classes.
     """
 
     def __init__(self, module: nn.Module, classes: int, precision: torch.dtype, shift: Shift | None = None) -> None:

@@ -71,7 +71,10 @@ def _try(predictor: Predictor, owner: str, levels: Sequence[int], content: bytes
 
 
 def shifted(tree: Tree, shift: Shift | None) -> dict[str, Any]:
-    """Return the trees with recalibrated outputs: each output before the link is scaled and shifted."""
+    """Return the trees with recalibrated outputs: each output before the link is scaled and shifted.
+
+    Without a ``shift``, the trees are unchanged.
+    """
     made = copy.deepcopy(dict(tree))
     if shift is None:
         return made

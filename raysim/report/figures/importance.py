@@ -25,7 +25,7 @@ LOOK: Final = Style(0, "circle")
 
 
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """Return the importance figures of the first run that has any, preferably with a label in ``first``."""
+    """Return the importance figures of the first run that has any; runs with a label in ``first`` come first."""
     for result, name in having(IMPORTANCE, results, first):
         task, begin = result.federation.task, f"{name}: " if name else ""
         curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")

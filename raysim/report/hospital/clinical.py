@@ -227,9 +227,10 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
 
 
 def worth_using(curve: pd.DataFrame) -> str:
-    """Describe at which thresholds a model's net benefit exceeds acting on all or none, and at which it is negative.
+    """Describe at which thresholds a model's net benefit is negative, and at which it exceeds the net benefit of acting
+    on all patients and of acting on none.
 
-    ``curve`` has the columns ``threshold``, ``value`` (the model's net benefit) and ``of_all`` (acting on all).
+    ``curve`` has the columns ``threshold``, ``value`` (the model's net benefit) and ``of_all`` (that of acting on all).
     """
     value, everyone = curve["value"].to_numpy(float), curve["of_all"].to_numpy(float)
     at = curve["threshold"].to_numpy(float)

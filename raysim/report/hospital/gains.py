@@ -95,9 +95,9 @@ class Gains:
 
 
 def by_chance(judged: int) -> str:
-    """Return how many of ``judged`` hospitals without a true difference gain by chance on average, at most.
+    """Return at most how many of ``judged`` hospitals gain by chance on average, if there is no true difference.
 
-    An interval lies above 0 in at most 2.5 % of cases; with several seeds it is wide and does so far less often.
+    An interval lies above 0 in at most 2.5 % of cases; the wide intervals of several seeds do so far less often.
     """
     expected = 0.025 * judged
     return number(expected, 0 if expected >= 2 else 1)

@@ -60,8 +60,8 @@ def cards(
       events over seeds.
     - ``tables``: captions and columns of the tables.
 
-    Models are compared with that of training alone (``by_itself`` if there are several) or, without training alone,
-    with that of the strategy ``reference``.
+    Models are compared with the model of training alone (``by_itself`` if there are several) or, without it, with the
+    model of the strategy ``reference``.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -159,8 +159,8 @@ def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kin
 def recommended_gains(
     results: Sequence[Result], names: Mapping[Key, str], reference: str, recommended: Key, by_itself: Key | None = None
 ) -> Gains | None:
-    """Return each hospital's gain from the recommended model over training alone or, if none was trained alone, over
-    the reference strategy.
+    """Return each hospital's gain from the recommended model over training alone or, if no model was trained alone,
+    over the reference strategy.
 
     ``by_itself`` is the model of training alone if there are several. Returns None without a model to compare with, or
     without a run of the recommended strategy.

@@ -35,7 +35,7 @@ class Answer:
     not_dominated: tuple[str, ...]
     """The names of the methods that no other method dominates on main metric and worst decile; empty for one method."""
     difference_shown: bool
-    """Whether any method demonstrably differs from the reference strategy or, without a reference, from another."""
+    """Whether any method demonstrably differs from the reference strategy or, without it, from another method."""
 
     @property
     def sentences(self) -> tuple[str, ...]:

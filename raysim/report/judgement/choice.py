@@ -1,14 +1,14 @@
 """The choice of the method that a comparison recommends; no other module decides it.
 
-A method is better if the joint confidence intervals of all pairs demonstrate it. Two methods are equivalent if the
-joint interval of their difference lies between minus and plus :data:`EQUIVALENT`.
+The intervals of all pairs of methods hold jointly. A method is better than another if the interval of their difference
+demonstrates it. Two methods are equivalent if this interval lies between minus and plus :data:`EQUIVALENT`.
 
-A method is unbeaten if no other method is better. The rules apply in this order:
+A method is unbeaten if no other method is better than it. The rules apply in this order:
 
 - If the reference strategy is unbeaten, choose it: the user named it before any result was known.
 - Else choose the unbeaten method with the best mean; methods better than the reference come first.
-- If an unbeaten method has a simpler model, only unbeaten methods with the simplest model remain. Choose the reference
-  if it is one of them, else the method with the best mean.
+- If an unbeaten method has a simpler model than the chosen one, only unbeaten methods with the simplest model remain.
+  Choose the reference if it is one of them, else the method with the best mean.
 - Of unbeaten methods that are equivalent to the chosen one, have no more complex model, and send at most :data:`LESS`
   times as many bytes, choose the one that sends the fewest bytes.
 """
@@ -45,7 +45,7 @@ class Choice:
     - ``simpler``: its model is simpler than that of the method chosen by the other rules.
     """
     equals: tuple[int, ...]
-    """The indices of the methods that are equivalent to the recommended method."""
+    """The indices of methods that are equivalent to the recommended method."""
     instead_of: int | None = None
     """The index of an equivalent method that sends clearly more bytes and was replaced; None if there is none."""
 
@@ -64,8 +64,8 @@ def choose(
     - ``better [E, E]``: whether the row's method is demonstrably better than the column's method.
     - ``equal [E, E]``: whether two methods are equivalent; False where one of them is better.
     - ``traffic [E]``: the bytes that each method sends.
-    - ``reference``: the index of the reference strategy's method; None if it was not run.
-    - ``complexity [E]``: each model's rank, the simplest first; None if all methods have the same model.
+    - ``reference``: the index of the reference strategy's method; None if there is none.
+    - ``complexity [E]``: the rank of each method's model, the simplest first; None if models are not ranked.
     """
     ranks = [0] * len(traffic) if complexity is None else complexity
     values = np.asarray(means, dtype=np.float64)

@@ -74,8 +74,8 @@ def comparison_card(
 ) -> Card:
     """Compose the decision card of a comparison.
 
-    - ``evidence``: the paired differences between strategies, with labels as names; None if the main metric (AUROC or
-      MAE) is undefined at every hospital.
+    - ``evidence``: the paired differences between strategies, which are named by their labels; None if the main metric
+      (AUROC or MAE) is undefined at every hospital.
     - ``results``: the runs; may be empty.
     - ``hospitals``: the metrics of each hospital, as described in :mod:`raysim.report.tables`.
     - ``names``: display names of the models.
@@ -291,7 +291,7 @@ def _first_pair(evidence: Evidence) -> Paired | None:
 
 
 def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line:
-    """Return the line on training; the line forbids a use if the recommended model ``name`` diverged."""
+    """Return the line on training; the line forbids a use if the card's model ``name`` diverged."""
     diverged = () if line.figure is None else line.figure["diverged"]
     titles = {result.title or result.label for result in results if result.label == key[0]}
     if titles.isdisjoint(diverged):

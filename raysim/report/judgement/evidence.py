@@ -107,7 +107,7 @@ class Evidence:
 
     @property
     def one_seed(self) -> bool:
-        """Whether methods were compared with only one training seed, which demonstrates no difference."""
+        """Whether methods were compared with only one training seed, so that no difference can be demonstrated."""
         return bool(self.differences) and not any(pair.of_training for pair in self.differences.values())
 
     def renamed(self, names: Mapping[Key, str]) -> Evidence:
@@ -140,7 +140,7 @@ class Evidence:
 
     @property
     def difference_shown(self) -> bool:
-        """Whether any method demonstrably differs from the reference strategy or, without a reference, from another."""
+        """Whether any method demonstrably differs from the reference strategy or, without it, from another method."""
         if self.base is None:
             return bool(self.better.any())
         return bool(self.better[self.base].any() or self.better[:, self.base].any())
@@ -259,8 +259,8 @@ def evidence_from(
 def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
     """Compare two models, leaving out the hospitals at which one of them was trained on one class only.
 
-    Returns the number of hospitals left out, and the difference ``taken - alone`` at the others; None if none is left
-    out.
+    Returns the number of hospitals left out, and the difference ``taken - alone`` at the others; None if no hospital
+    is left out.
     """
     if "trained" not in hospitals:
         return None
@@ -274,7 +274,7 @@ def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alon
 def _at_small(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> AtSome | None:
     """Compare the models ``taken`` and ``alone`` at the hospitals with fewer training rows than the median hospital.
 
-    Returns None if the main metric is defined at too few of these hospitals.
+    Returns None if the main metric is defined at too few of these hospitals, or if training rows are not counted.
     """
     if "n_train" not in hospitals:
         return None

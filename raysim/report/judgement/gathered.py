@@ -123,13 +123,13 @@ def _scores(results: Sequence[Result], key: Key) -> list[ScoreCounts]:
 
 
 def useful_of(results: Sequence[Result], key: Key, clinical: ClinicalSection | None) -> Usefulness | None:
-    """Measure whether acting on a model has a net benefit; None without clinical metrics or counts of risks."""
+    """Measure whether acting on a model has a net benefit; None without clinical metrics or counts of rows by risk."""
     counts = _scores(results, key)
     return None if clinical is None or not counts else usefulness(counts, clinical.counted_at, clinical.act_at)
 
 
 def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
-    """Return the calibration of a model, averaged over seeds; None if no run has counts of predicted risks."""
+    """Return the calibration of a model, averaged over seeds; None if no run has counts of rows by risk."""
     counts = _scores(results, key)
     if not counts:
         return None

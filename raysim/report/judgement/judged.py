@@ -114,8 +114,8 @@ def marks(hospitals: pd.DataFrame) -> dict[str, str]:
 
 
 def not_trained(hospitals: pd.DataFrame, names: Mapping[Key, str]) -> list[str]:
-    """Return sentences on hospitals whose own model was not trained, or trained on one class only, with at least one
-    seed.
+    """Return sentences on hospitals whose own model, with at least one seed, was not trained or was trained on one
+    class only.
 
     ``names`` are the display names of strategies and models.
     """

@@ -98,8 +98,8 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
     """Compare each model's differences between hospitals with chance, for the first seed; empty for more than two
     classes.
 
-    Measures of dispersion use only hospitals with at least ``minimum_events`` rows of each class (for a numeric label,
-    with at least this many rows in all).
+    Only a hospital with at least ``minimum_events`` rows of each class can be the one with the lowest AUROC. For a
+    numeric label, only a hospital with at least this many rows can be the one with the highest error.
     """
     if not results:
         return {}

@@ -96,7 +96,7 @@ def caution(results: Sequence[Result], key: Key) -> tuple[str, ...]:
 
 
 def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:
-    """Decide whether to propose recalibrating the model ``key``; None if no run has counts of predicted risks.
+    """Decide whether to propose recalibrating the model ``key``; None if no run has counts of rows by risk.
 
     ``spread`` is the p-value of the hypothesis that calibration is equal at all hospitals.
     """

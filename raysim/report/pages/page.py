@@ -52,7 +52,7 @@ def comparison_page(
 
     - ``per_seed`` and ``hospitals``: as in :mod:`raysim.report.tables`. Without ``hospitals``, strategies are not
       compared.
-    - ``rounds``: one row for each strategy, seed and evaluated round.
+    - ``rounds``: one row for each strategy, model, seed and evaluated round.
     - ``differences``, ``evidence`` (paired differences) and ``card`` (the decision card) are computed if omitted.
     - ``before``: sentences that precede the reasons for the recommendation.
     - ``results``: the runs; without them the page has nothing on single hospitals.

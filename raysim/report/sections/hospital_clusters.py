@@ -30,16 +30,16 @@ FEATURES = 6
 """The largest number of features whose means are shown."""
 
 ClusterMeans = tuple[list[str], NDArray[np.float64], list[list[str]]]
-"""The names of ``R`` quantities, the standardised difference of each of ``K`` clusters' means from the mean of all
-hospitals (``[R, K]``), and the rows of a table of these means.
+"""The names of ``R`` quantities; for each of ``K`` clusters, how far its means are from those of all hospitals,
+standardised (``[R, K]``); and the rows of a table of the clusters' means.
 """
 
 
 def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
     """Plot heat maps of hospital clusters by strategy, for the first seed.
 
-    They show the attributes of each cluster's hospitals and, if hospitals sent signatures, the means of signatures in
-    each cluster.
+    The heat maps show the attributes of each cluster's hospitals and, if hospitals sent signatures without noise, the
+    means of signatures in each cluster.
     """
     charts: list[svg.Chart] = []
     answers: NDArray[np.float64] | None = None

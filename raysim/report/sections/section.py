@@ -77,15 +77,16 @@ class Material:
     hospitals: pd.DataFrame | None = None
     """The metrics of hospitals, with one row for each strategy, model, seed and hospital."""
     rounds: pd.DataFrame | None = None
-    """The metrics of rounds, with one row for each strategy, seed and evaluated round."""
+    """The metrics of rounds, with one row for each strategy, model, seed and evaluated round."""
     differences: pd.DataFrame | None = None
     """The table from :func:`raysim.report.tables.differences`; None for a run."""
     evidence: Evidence | None = None
-    """What the comparison demonstrates, with display names instead of labels; None for a run."""
+    """What the comparison demonstrates, with display names instead of labels; None for a run, and if no main metric is
+    defined."""
     baseline: str = ""
     """The label of the reference strategy; empty for a run."""
     against: Key | None = None
-    """The reference strategy's model with which others are compared; or None."""
+    """The reference strategy's model with which others are compared; None if there is none."""
     reasons: Sequence[str] = ()
     """Sentences on the findings."""
     caution: str = ""
@@ -94,7 +95,7 @@ class Material:
 
     @property
     def best(self) -> Key | None:
-        """The model that a comparison recommends; None for a run."""
+        """The model that a comparison recommends; None without ``evidence``."""
         return None if self.evidence is None else self.evidence.entries[self.evidence.best].key
 
     @property
@@ -138,7 +139,7 @@ class Section:
     values: Callable[[Material], Values] = _nothing
     """Returns the values for the template, besides those of the page."""
     visible: Callable[[Values], object] = lambda values: True
-    """Whether a page with these values has the section.
+    """Returns whether a page with these values has the section.
 
     A page for sharing lacks many values; see :mod:`raysim.report.pages.sharing`.
     """

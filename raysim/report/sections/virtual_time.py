@@ -24,7 +24,7 @@ POINTS = 400
 def plots(
     table: pd.DataFrame, title: str, target: float | None = None, titles: Mapping[str, str] | None = None
 ) -> list[svg.Figure]:
-    """Plot a metric by virtual time and by bytes exchanged; empty without rows.
+    """Plot a metric by virtual time and by bytes exchanged; empty if no value is defined.
 
     ``table`` has the columns ``strategy, model, seed, virtual_seconds, bytes, value``, where ``value`` is the metric.
     ``title`` names the metric; ``target`` is drawn as a line; ``titles`` are display names by label.

@@ -36,7 +36,7 @@ CUT = 18
 class Frame:
     """The axes of a chart, and the shapes drawn in them.
 
-    Screen readers read the ``title`` and the ``description`` of the content.
+    Screen readers read the ``title`` and the ``description``.
     """
 
     def __init__(

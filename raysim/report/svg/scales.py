@@ -40,7 +40,7 @@ class Axis:
     def places(self, values: ArrayLike) -> NDArray[np.float64]:
         """Return the positions of values, from 0 at the start of the axis to 1 at its end.
 
-        A position is NaN for NaN, beyond :data:`LARGEST`, and for values that a logarithmic axis cannot show.
+        A position is NaN if the value is NaN or beyond :data:`LARGEST`, or if a logarithmic axis cannot show it.
         """
         x = np.asarray(values, dtype=np.float64)
         x = np.where(np.abs(x) <= LARGEST, x, np.nan)
@@ -69,7 +69,7 @@ def linear(
     signed: bool = False,
     whole: bool = False,
 ) -> Axis:
-    """Build an axis that contains all finite ``values`` and ``include``.
+    """Build an axis that contains all finite ``values`` and ``include``, cut to the range ``within``.
 
     - ``within``: the least and the greatest value that the axis may show.
     - ``margin``: the free space at both ends, as a share of the values' range.

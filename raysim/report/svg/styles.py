@@ -80,7 +80,7 @@ PLAIN = Style(-1, "circle")
 def style(label: str, model: str = "global") -> Style:
     """Return the style for a strategy's label (as configured) and its ``model``.
 
-    Labels that differ only in the value of a last hyper-parameter have the same style.
+    A hyper-parameter at the end of the label, as in ``, mu 0.1``, does not change the style.
     """
     number = int.from_bytes(hashlib.blake2b(CURVED.sub("", label).encode(), digest_size=8).digest(), "big")
     colour = _hashed(number, _COLOUR) % COLOURS

@@ -62,7 +62,7 @@ def next_command(card: Card, command: str, path: Path | None, settings: Sequence
 
 
 def styled(line: str, block: Block, report: Path) -> Text:
-    """Add colours to a line of a summary block, and a link to the report."""
+    """Colour a line of a summary block if it is a warning; if it names the report, link to the file ``report``."""
     text = Text(line)
     if line.startswith(" !!"):
         text.stylize("bold red")

@@ -1,6 +1,6 @@
 """The block that a command prints: what was run, the answer, and the next command, on one screen.
 
-The block is plain text of at most :data:`MOST` lines. Names are never cut; rows that do not fit are counted.
+The block is plain text, usually of at most :data:`MOST` lines. Names are never cut; rows that do not fit are counted.
 """
 
 from __future__ import annotations

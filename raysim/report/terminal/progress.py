@@ -43,7 +43,7 @@ def phase(console: Console, text: str) -> Iterator[None]:
 def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
     """Show what the command is doing as a live line; if the console is no terminal, print nothing yet.
 
-    Yields a function that prints progress, after ``text`` or as a separate line.
+    Yields a function that prints progress: after ``text`` in a terminal, otherwise as a separate line.
     """
     with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext() as status:
 

@@ -85,7 +85,9 @@ N. Siddiqi: *Credit Risk Scorecards*, Wiley 2006.
 
 
 def unlike(psi: float) -> str:
-    """Describe a population stability index (PSI) with a word and its limit; empty if undefined.
+    """Describe a population stability index (PSI) by a word and the limit up to which this word is used.
+
+    The text is empty if the PSI is undefined.
 
     >>> unlike(0.02), unlike(0.1), unlike(0.4), unlike(float("nan"))
     ('little (PSI below 0.1)', 'somewhat (PSI below 0.25)', 'much (PSI from 0.25)', '')

@@ -15,8 +15,8 @@ from raysim.statistics.chance.inversion import SAME, Estimate, at
 
 @dataclass(frozen=True)
 class FigureAndFloor:
-    """A figure of dispersion over hospitals, compared with its distribution under equal service: all hospitals have the
-    same true performance.
+    """A figure of dispersion over hospitals, compared with its distribution under equal service, when all hospitals
+    have the same true performance.
 
     - ``value``: the figure on the test rows.
     - ``floor``: its mean under equal service. ``low`` to ``high``: its 95 % range under equal service.

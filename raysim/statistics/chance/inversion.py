@@ -45,7 +45,7 @@ def invert(q: float, simulated: Floats, taus: Sequence[float]) -> Estimate:
 def at(tau: Estimate, taus: Sequence[float], values: Floats) -> Estimate:
     """Interpolate ``values [T]``, given at the spreads ``taus [T]``, at the estimate ``tau`` and at both of its limits.
 
-    If the spread is infinite, the value at the largest of ``taus`` is used.
+    Where ``tau`` is infinite, the value at the largest of ``taus`` is used.
     """
     return Estimate(*(float(np.interp(t, taus, values)) for t in tau))
 

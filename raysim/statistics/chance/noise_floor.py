@@ -47,8 +47,8 @@ STAGE = 3
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
-    """How much a model's AUROC or error differs between hospitals, compared with simulations of equal service: all
-    hospitals have the same true value.
+    """How much a model's AUROC or error differs between hospitals, compared with simulations of equal service, in which
+    all hospitals have the same true value.
 
     - ``figure``: the name of the figure, AUROC or an error. ``common``: its true value at every hospital under equal
       service. ``hospitals``: the number of hospitals at which the figure is defined.
@@ -198,8 +198,8 @@ def _against(
     draw: Callable[[Sequence[float]], Iterable[SimulatedFederations]],
     taus: Sequence[float],
 ) -> NoiseFloor:
-    """Compare the spread of hospitals' ``values [M]``, with variances ``variance [M]``, with chance. ``draw`` simulates
-    federations with the true standard deviations ``taus`` between hospitals.
+    """Compare the spread of hospitals' ``values [M]`` with the spread by chance. ``variance [M]`` are the variances of
+    these values. ``draw`` simulates federations with the true standard deviations ``taus`` between hospitals.
     """
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
         raise ValueError(f"taus: {tuple(taus)} must begin with 0 and ascend")
@@ -250,7 +250,7 @@ def _against(
 
 
 class _Stage(NamedTuple):
-    """Statistics of ``B`` simulated federations at each of ``t`` true spreads, each ``[t, B]``.
+    """Statistics of ``B`` simulated federations at each of ``t`` true spreads, as arrays ``[t, B]``.
 
     ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true metrics. ``observed`` are the
     figures of dispersion over hospitals, by name; ``true`` are the same figures without noise.

@@ -1,7 +1,7 @@
 """Simulate federations with given numbers of rows: hospitals' figures under chance alone, or with a true spread.
 
-For AUROC, scores are normal, with one ROC shape for all hospitals. All true spreads use the same normal numbers, so
-that results differ only because of the spread.
+For AUROC, scores are normal, with one ROC shape for all hospitals. The simulations of all true spreads use the
+same normal numbers, so that their results differ only because of the spread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from raysim.core.arrays import Floats, Ints
 T = TypeVar("T")
 
 BLOCK = 1 << 21
-"""The largest number of simulated scores, or of AUROCs, that are in memory at a time (16 MB)."""
+"""The largest number of simulated scores, or of AUROCs, that are in memory at a time (16 MB), unless one
+federation has more."""
 
 MOST_SPREADS = 13
 """A block reserves memory for at least this many true spreads, so that results do not depend on how many are simulated.
@@ -67,8 +68,8 @@ def federations(
     draws: int,
     rng: np.random.Generator | Chance,
 ) -> Iterator[SimulatedFederations]:
-    """Simulate the AUROC of ``H`` hospitals in ``draws`` federations, yielded in blocks. The hospitals have ``events
-    [H]`` and ``non_events [H]`` rows of each class, all above 0.
+    """Simulate the AUROC of ``H`` hospitals in ``draws`` federations, yielded in blocks. Each hospital has ``events
+    [H]`` rows with the event and ``non_events [H]`` without; all these numbers are above 0.
 
     At each of the true spreads ``taus [T]``, a hospital's true AUROC is ``expit(mu + tau z)`` with ``z`` standard
     normal. The values of ``mu`` are ``middles [T]``, from :func:`centres`. Scores of non-events are standard normal;
@@ -106,7 +107,7 @@ class Scores(NamedTuple):
     """Standard normal scores of the rows of ``b`` simulated federations with ``H`` hospitals, sorted within each
     hospital.
 
-    ``commoner [b, C]`` are the scores of the class with more rows at a hospital, and ``rarer [b, R]`` those of the
+    ``commoner [b, C]`` are the scores of each hospital's class with more rows, and ``rarer [b, R]`` the scores of its
     other class. :data:`GAP` times the index of the hospital is added to ``commoner``.
     """
 
@@ -127,9 +128,9 @@ class Deals(NamedTuple):
 
 
 class Chance:
-    """A source of random numbers, the same for every model.
+    """A source of random numbers; models with the same row counts get the same numbers.
 
-    If the numbers of all federations fit into memory at once, the next model with the same row counts reuses them.
+    If the numbers of all federations fit into memory at once, the next such model reuses them.
     """
 
     def __init__(self, generator: Callable[[], np.random.Generator]) -> None:
@@ -138,8 +139,8 @@ class Chance:
         self._stored: list[Any] = []
 
     def scores(self, of_commoner: Ints, of_rarer: Ints, hospitals: int, draws: int, size: int) -> Iterator[Scores]:
-        """Yield normal scores for ``draws`` federations, ``size`` federations at a time. ``of_commoner`` and
-        ``of_rarer`` are the indices of the hospitals of the rows of each class (see :class:`Scores`).
+        """Yield normal scores for ``draws`` federations, ``size`` federations at a time. ``of_commoner [C]`` and
+        ``of_rarer [R]`` are the index of each row's hospital, for the two classes of :class:`Scores`.
         """
 
         def block(rng: np.random.Generator, federations: int) -> Scores:

@@ -46,7 +46,7 @@ def federate(
 ) -> tuple[Federate, Line]:
     """Decide whether a federated method is better than training alone, and write the decision card's line.
 
-    - ``pair``: the main metric of the method minus that of training alone, with its interval ``limits``, joint over all
+    - ``pair``: the main metric of the method minus that of training alone. ``limits``: its interval, joint over all
       methods. ``name`` and ``alone`` are display names.
     - ``small``: the comparison at the hospitals with fewer training rows than the median; None with too few such
       hospitals.

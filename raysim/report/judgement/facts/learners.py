@@ -17,13 +17,13 @@ class Learners(NamedTuple):
     """Sentences that compare learners; empty if there is only one learner or one seed."""
 
     whole: str = ""
-    """Sentences with each other learner's difference from that of the recommended method."""
+    """Sentences with the difference of every other learner from the learner of the recommended method."""
     short: str = ""
     """A clause that names the more complex learners that are not demonstrably better."""
 
 
 def learners(evidence: Evidence) -> Learners:
-    """Compare every other learner with that of the recommended method.
+    """Compare every other learner with the learner of the recommended method.
 
     Each learner is represented by its method with the best mean.
     """

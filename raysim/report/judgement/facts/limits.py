@@ -125,8 +125,9 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = (), digits: int = 3) -> Line:
     """Write the decision card's line on what the data cannot show.
 
-    ``pair`` is the recommended method's difference from another method. ``visible`` has, for each method that does not
-    demonstrably differ, the smallest difference detected with 80 % power (infinity: no difference can be detected).
+    ``pair`` is the recommended method's difference from another method; None if there is none. ``visible`` has, for
+    each method that does not demonstrably differ from the recommended one, the smallest difference detected with 80 %
+    power (infinity: no difference can be detected).
     Differences are printed with ``digits`` decimals.
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}

@@ -18,7 +18,7 @@ def training(
     """Write the decision card's line on whether the models were trained to convergence.
 
     - ``falling``: the methods that have not converged, with the recent fall of the training loss as a share of the
-      initial loss (NaN: too few points).
+      initial loss (NaN: it was measured in too few rounds).
     - ``diverged``: the methods whose training loss grew.
     - ``by_steps``: whether any of ``diverged`` has a learning rate.
     """
