@@ -360,7 +360,7 @@ class Answers:
 
 
 Caller: TypeAlias = Callable[[Call], Answers]
-"""A function that sends a call apart from those that a round yields. The call's program must send all arrays ``each``
+"""A function with which methods other than ``round`` send a call. The call's program must send all arrays ``each``
 and store nothing. Hospitals without training rows can be called, too."""
 
 

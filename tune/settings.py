@@ -24,7 +24,7 @@ SEARCHERS = ("random", "grid", "optuna")
 Direction = Literal["max", "min"]
 
 OBJECTIVES: dict[str, Direction] = CLASSIFICATION.objectives
-"""The default objectives for labels with classes; a numeric label has those of regression."""
+"""The default objectives for labels with classes; for a numeric label, the defaults are those of regression."""
 
 TRAFFIC = ("bytes_down", "bytes_up")
 """The objectives that measure the bytes sent to and by hospitals in a run."""
@@ -197,7 +197,7 @@ def metric_names() -> Sequence[str]:
 
 
 MANY = ("worst_decile", "p10", "p90", "size_bias", "size_bias_abs")
-"""The objectives that need at least ten hospitals: deciles over hospitals and slopes on their sizes."""
+"""The objectives that need at least ten hospitals: deciles over hospitals, and slopes on hospitals' sizes."""
 
 
 def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:

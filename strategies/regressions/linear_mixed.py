@@ -96,8 +96,8 @@ class _Wanted(Exception):
 
 
 def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
-    """Return the next ratio of variances to try, and whether it maximises the restricted likelihood up to
-    :data:`LARGEST`.
+    """Return the next ratio of variances to try, and whether it maximises the restricted likelihood over
+    all ratios up to :data:`LARGEST`.
 
     ``tried`` has the ratios so far, each with the derivative of the log-likelihood by the ratio.
     """

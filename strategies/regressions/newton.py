@@ -82,7 +82,7 @@ class NewtonState(ScaledState):
     fit: Fit | None = None
     separated: bool = False
     ending: Ending | None = None
-    """The sums for standard errors; None until the fit has ended."""
+    """The sums for standard errors; None until the fit has ended, and under a privacy guarantee."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class OdalState(State):
     se: Floats | None = None
     """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""
     converged: bool = False
-    """Whether the lead hospital's fit converged."""
+    """Whether the lead hospital found a maximum of the surrogate likelihood."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Haccs(Selection):
     rho: UnitInterval = 0.95
     """ρ: the weight of speed in the choice of a cluster; the loss has the weight 1 - ρ."""
     loss_power: NonNegativeFloat = 1.0
-    """The power of the loss in the score of a cluster."""
+    """The power to which losses are raised before a cluster's score is computed from them."""
     metric: Literal["hellinger", "euclidean"] = "hellinger"
     """The distance between label distributions."""
     privacy_epsilon: float | None = None

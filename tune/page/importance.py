@@ -83,7 +83,7 @@ def varied(choice: Choice, space: Space) -> Sequence[str]:
 
 
 TREES, DEPTH, SEED = 64, 64, 0
-"""The number of trees in the random forest, their largest depth (two defaults of Optuna), and the seed."""
+"""The random forest's number of trees, its trees' largest depth (both as in Optuna), and its seed."""
 
 
 def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[Sequence[int]]) -> Floats:
