@@ -61,9 +61,9 @@ class Send:
     """What the server receives: the sum over hospitals (``summed``), or each hospital's array (``each``)."""
     by: Literal["hospital", "row"] = "hospital"
     """Who adds up the n rows. With ``hospital`` the program does it. With ``row`` the program returns each row's
-    contribution, ``[n, *shape]``, and the engine adds them, so that pooled rows and hospitals have the same sum to the
-    last bit. An array sent ``each`` by row is a statistic to which the hospital adds the noise configured in
-    ``privacy.statistics``."""
+    contribution, ``[n, *shape]``, and the engine adds them, so that the sum over pooled rows equals the sum over
+    hospitals to the last bit. An array sent ``each`` by row is a statistic to which the hospital adds the noise
+    configured in ``privacy.statistics``."""
     groups: int = 1
     """The number of separate sums. A hospital's array is added to only one of them, whose index is
     :attr:`Reply.group`."""

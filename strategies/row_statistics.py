@@ -26,7 +26,7 @@ class Division(Protocol):
 
     The rule is sent to hospitals, so its fields should be few plain values and arrays. The group of a row depends only
     on that row and its hospital. The rule may have an attribute ``scalars``: the number of scalars that each hospital
-    receives with it, or an array ``[N]`` of such numbers.
+    receives with the rule, or an array ``[N]`` of such numbers.
     """
 
     @property

@@ -130,7 +130,7 @@ class FederationView:
     call: Caller
     """A function that sends a call to hospitals; see :data:`Caller`."""
     columns: int = 0
-    """D, the number of features that are values. They come first; the other features flag missing values."""
+    """D, the number of features that are values. These features come first; the others flag missing values."""
     noisy: Callable[[str], bool] = lambda kind: False
     """A function that tells whether hospitals add noise to a kind of statistics (``privacy.statistics``). Programs must
     then send the statistics with ``how="each"``, ``by="row"`` and a bound.

@@ -122,7 +122,8 @@ FEWEST_EVENTS = 30
 
 
 def validation_events(federations: Iterable[Federation]) -> int | None:
-    """Return the smallest number, over seeds, of validation rows of the rarer of two classes; None for other labels."""
+    """Return the number of validation rows of the rarer class, the smallest over seeds; None unless the label has two
+    classes."""
     fewest = []
     for federation in federations:
         if len(federation.classes) != 2:

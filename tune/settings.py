@@ -67,7 +67,7 @@ class Median(Judging):
 
 
 class Pbt(Judging):
-    """Population-based training: every ``every`` rounds the worst quarter of trials continues from one of the best.
+    """Population-based training: every ``every`` rounds, trials in the worst quarter continue from trials in the best.
 
     The learning rate and continuous settings of the strategy, if searched, are perturbed in these trials.
     Jaderberg et al., *Population based training of neural networks*, 2017.

@@ -279,7 +279,7 @@ def _range(key: str, kind: str, bounds: Sequence[Any], when: Mapping[str, tuple[
 
 
 def _values(listed: Sequence[Any]) -> tuple[Any, ...]:
-    """Return listed values, with numbers for texts such as ``1e-3``, which YAML does not read as a number."""
+    """Return listed values, with numbers in place of texts such as ``1e-3``, which YAML does not read as a number."""
     return tuple(float(each) if isinstance(each, str) and _WITH_EXPONENT.fullmatch(each) else each for each in listed)
 
 

@@ -48,7 +48,7 @@ LOGARITHM = "log10 "
 """The prefix of MLflow parameters that are decimal logarithms of a key's value."""
 
 RECOMMENDED = "recommended"
-"""The value of a tag, and the end of a trial's name, that mark the recommended trial in MLflow."""
+"""The word that marks the recommended trial in MLflow: the value of a tag, and the end of the trial's name."""
 
 COMPARED = 50
 """The sweep's description in MLflow links to a comparison of at most this number of trials."""
@@ -291,9 +291,7 @@ def background_plots(space: Space) -> tuple[list[str], list[str]]:
 
 
 def searched(params: Params, space: Space) -> dict[str, Any]:
-    """Return a trial's hyper-parameters, with added decimal logarithms of keys that are searched on a logarithmic
-    scale.
-    """
+    """Return a trial's hyper-parameters, and decimal logarithms of those that are searched on a logarithmic scale."""
     logarithms = {
         f"{LOGARITHM}{key}": math.log10(value)
         for key, value in params.items()

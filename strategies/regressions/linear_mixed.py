@@ -30,7 +30,7 @@ LARGEST = 1e9
 
 
 class Mixed(NamedTuple):
-    """A hospital's sums at one ratio of the variances of intercepts and residuals, with derivatives by the ratio."""
+    """A hospital's sums and their derivatives by ``ratio``, the variance of intercepts divided by that of residuals."""
 
     products: Floats
     """Sums of products of the p columns and the label, corrected for the random intercept, ``[p + 1, p + 1]``."""
