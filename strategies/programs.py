@@ -172,8 +172,8 @@ class LocalModel(Protocol):
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
         """Yield the row indices of mini-batches of ``size`` rows, in ``epochs`` passes (None: the configured values).
 
-        A program's first call in a round has the same batches as federated averaging; later calls of the program have
-        others.
+        If the server calls a program several times in a round, the first call has the batches of federated averaging,
+        and later calls have others.
         """
 
     def train(

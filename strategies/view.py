@@ -54,7 +54,7 @@ class Draw:
     rng: np.random.Generator
     """The random generator for this sample."""
     memory: Any
-    """The last result of :meth:`Selection.observe`, or of :meth:`Selection.setup` before the first round."""
+    """The last result of :meth:`Selection.observe`; in the first round, the result of :meth:`Selection.setup`."""
     losses: Callable[[Ids], Floats]
     """A function that calls candidates, given by their ids, and returns their mean training losses, ``[len(ids)]``,
     under the models from which they would start.

@@ -61,7 +61,7 @@ class Conclusion:
     members: Mapping[int, bool]
     """Whether each completed trial, by number, is in the Pareto set."""
     recommended: int | None
-    """The number of the recommended trial, if any."""
+    """The number of the recommended trial; None if there is none."""
     figures: Mapping[str, float]
     files: Mapping[str, Path]
     note: str

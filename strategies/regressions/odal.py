@@ -83,7 +83,7 @@ class OdalState(State):
 
 @dataclass(frozen=True)
 class OwnGradient(Program):
-    """The mean gradient over a hospital's rows. The server receives each hospital's gradient, not their sum."""
+    """The mean gradient over a hospital's rows. The server receives each hospital's gradient, not the sum."""
 
     p: int
     name: str = "gradient"

@@ -65,8 +65,8 @@ MEGABITS, DELAY = 80.0, (0.02, 0.2)
 class Haccs(Selection):
     """Client sampling from clusters of hospitals with similar labels, by speed and loss (HACCS).
 
-    From round to round the selection stores three arrays ``[N]`` over hospitals: ``clusters`` (-1 without training
-    rows), the last known ``losses``, and ``latencies`` in seconds.
+    From round to round the selection stores three arrays ``[N]`` over hospitals: ``clusters`` (-1 for hospitals without
+    training rows), the last known ``losses``, and ``latencies`` in seconds.
     """
 
     uses_losses: ClassVar[bool] = True

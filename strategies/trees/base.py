@@ -103,7 +103,7 @@ def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
     """Return the arrays in which trees are sent; each array has one row per tree.
 
     ``column`` is the column of each split, ``left`` the bins that go to the left child (as packed bits), and ``value``
-    the value of each node.
+    the value of each leaf (0 for other nodes).
     """
     return {
         "column": np.stack([tree.column for tree in trees]),

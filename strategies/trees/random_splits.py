@@ -62,7 +62,7 @@ BITS = 24
 """Sums over the rows of a leaf are rounded to multiples of ``2^-BITS``."""
 
 SHRINKING = 3.0
-"""The multiple of the standard deviation of the gradients' noise that is added to the denominator of a leaf's value."""
+"""The denominator of a leaf's value is raised by this multiple of the standard deviation of the gradients' noise."""
 
 LEAST_ROWS = 10
 """The smallest ``model.min_rows`` that is allowed under a privacy guarantee."""
