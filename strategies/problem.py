@@ -100,7 +100,7 @@ class LocalTraining:
     keep: bool = False
     """Whether the hospital stores the resulting parameters as its own model."""
     carry: bool = False
-    """Whether the optimiser continues from its state after the last local update with ``carry``."""
+    """Whether the optimiser starts with the state that it had after the hospital's last local update with ``carry``."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,9 +61,9 @@ class Send:
     """What the server receives: the sum over hospitals (``summed``), or each hospital's array (``each``)."""
     by: Literal["hospital", "row"] = "hospital"
     """Who adds up the n rows. With ``hospital`` the program does it. With ``row`` the program returns each row's
-    contribution, ``[n, *shape]``, and the engine adds them, so that pooled rows and hospitals have the same sum to the
-    last bit. An array sent ``each`` by row is a statistic to which the hospital adds the noise configured in
-    ``privacy.statistics``."""
+    contribution, ``[n, *shape]``, and the engine adds them, so that the sum over pooled rows equals the sum over
+    hospitals to the last bit. An array sent ``each`` by row is a statistic to which the hospital adds the noise
+    configured in ``privacy.statistics``."""
     groups: int = 1
     """The number of separate sums. A hospital's array is added to only one of them, whose index is
     :attr:`Reply.group`."""
@@ -172,8 +172,8 @@ class LocalModel(Protocol):
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
         """Yield the row indices of mini-batches of ``size`` rows, in ``epochs`` passes (None: the configured values).
 
-        A program's first call in a round has the same batches as federated averaging; later calls of the program have
-        others.
+        If the server calls a program several times in a round, the first call has the batches of federated averaging,
+        and later calls have others.
         """
 
     def train(
@@ -360,7 +360,7 @@ class Answers:
 
 
 Caller: TypeAlias = Callable[[Call], Answers]
-"""A function that sends a call apart from those that a round yields. The call's program must send all arrays ``each``
+"""A function with which methods other than ``round`` send a call. The call's program must send all arrays ``each``
 and store nothing. Hospitals without training rows can be called, too."""
 
 

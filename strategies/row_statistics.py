@@ -26,7 +26,7 @@ class Division(Protocol):
 
     The rule is sent to hospitals, so its fields should be few plain values and arrays. The group of a row depends only
     on that row and its hospital. The rule may have an attribute ``scalars``: the number of scalars that each hospital
-    receives with it, or an array ``[N]`` of such numbers.
+    receives with the rule, or an array ``[N]`` of such numbers.
     """
 
     @property
@@ -47,7 +47,7 @@ class Newcomers:
     """
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
-        """Return the index of the server's model for a hospital, or None if the choice requires more labels.
+        """Return the index of the server's model for a hospital; None if it has too few rows or labels.
 
         ``X [n, F]`` and ``observed [n, D]`` are as in :class:`raysim.strategies.programs.Rows`. ``labels [k]`` are the
         labels of k of the rows (which ones is unknown); ``k`` may be 0.

@@ -33,7 +33,7 @@ class Needs:
 
     @staticmethod
     def more(why: str, *, own_steps: bool = False) -> Needs:
-        """Return the needs of a strategy whose server needs more than sums of updates. ``why`` is as in the class."""
+        """Return the needs of a strategy whose server needs more than sums of updates. For ``why`` see :attr:`why`."""
         return Needs("refused", why, own_steps)
 
     @staticmethod

@@ -54,7 +54,7 @@ class Draw:
     rng: np.random.Generator
     """The random generator for this sample."""
     memory: Any
-    """The last result of :meth:`Selection.observe`, or of :meth:`Selection.setup` before the first round."""
+    """The last result of :meth:`Selection.observe`; in the first round, the result of :meth:`Selection.setup`."""
     losses: Callable[[Ids], Floats]
     """A function that calls candidates, given by their ids, and returns their mean training losses, ``[len(ids)]``,
     under the models from which they would start.
@@ -130,7 +130,7 @@ class FederationView:
     call: Caller
     """A function that sends a call to hospitals; see :data:`Caller`."""
     columns: int = 0
-    """D, the number of features that are values. They come first; the other features flag missing values."""
+    """D, the number of features that are values. These features come first; the others flag missing values."""
     noisy: Callable[[str], bool] = lambda kind: False
     """A function that tells whether hospitals add noise to a kind of statistics (``privacy.statistics``). Programs must
     then send the statistics with ``how="each"``, ``by="row"`` and a bound.

@@ -38,8 +38,8 @@ def crowding(values: ArrayLike) -> Floats:
     """Compute the crowding distances ``[n]`` of the points of a Pareto set (Deb et al., NSGA-II, 2002, section III-B).
 
     A point's distance is a sum over objectives: the gap between its two neighbours, divided by the range of the
-    objective in the set. It is infinite for the first and the last point in the order of an objective, unless its
-    values are all equal.
+    objective in the set. It is infinite for the first and the last point in the order of an objective, unless all
+    points have the same value of this objective.
     """
     points = np.asarray(values, dtype=np.float64)
     distance = np.zeros(len(points))

@@ -76,7 +76,7 @@ class SweepPlan:
     def jobs(self, params: Params, part: Part) -> list[Job]:
         """Return the runs of a trial, one for each seed.
 
-        If ``part`` is "test", ``raysim run`` does the same runs for the trial's configuration.
+        If ``part`` is "test", they equal the runs of ``raysim run`` with the trial's configuration.
         """
         return self._jobs(self.built(params, part), part)
 
@@ -84,7 +84,7 @@ class SweepPlan:
         return [make_job(*built, folder, seed, tests_groups=part == "test") for seed, folder in self.folders.items()]
 
     def frozen(self, params: Params, seed: int) -> dict[str, Any]:
-        """Return the complete configuration with which ``raysim run`` evaluates a trial on test rows."""
+        """Return the complete configuration with which ``raysim run`` evaluates a trial on test rows for one seed."""
         config, strategy, _ = self.built(params, "test")
         return idle_keys.without(config, strategy).of_run(seed).frozen_run()
 

@@ -24,7 +24,7 @@ SEARCHERS = ("random", "grid", "optuna")
 Direction = Literal["max", "min"]
 
 OBJECTIVES: dict[str, Direction] = CLASSIFICATION.objectives
-"""The default objectives for labels with classes; a numeric label has those of regression."""
+"""The default objectives for labels with classes; for a numeric label, the defaults are those of regression."""
 
 TRAFFIC = ("bytes_down", "bytes_up")
 """The objectives that measure the bytes sent to and by hospitals in a run."""
@@ -67,7 +67,7 @@ class Median(Judging):
 
 
 class Pbt(Judging):
-    """Population-based training: every ``every`` rounds the worst quarter of trials continues from one of the best.
+    """Population-based training: every ``every`` rounds, trials in the worst quarter continue from trials in the best.
 
     The learning rate and continuous settings of the strategy, if searched, are perturbed in these trials.
     Jaderberg et al., *Population based training of neural networks*, 2017.
@@ -199,7 +199,7 @@ def metric_names() -> Sequence[str]:
 
 
 MANY = ("worst_decile", "p10", "p90", "size_bias", "size_bias_abs")
-"""The objectives that need at least ten hospitals: deciles over hospitals and slopes on their sizes."""
+"""The objectives that need at least ten hospitals: deciles over hospitals, and slopes on hospitals' sizes."""
 
 
 def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:

@@ -34,7 +34,7 @@ LISTS = ("choice", "grid")
 _WITH_EXPONENT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]+")
 
 MOST_COMBINATIONS = 100_000
-"""The largest number of combinations of a grid; each combination is a trial."""
+"""The largest number of combinations that searcher ``grid`` can list."""
 
 FIXED = {
     "name": "it names the sweep; set it outside the space",
@@ -116,7 +116,7 @@ class Dimension:
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """Return the values as whole numbers, divided by the step if there is one."""
+        """Return the values divided by the step, as whole numbers; without a step, the values themselves."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)
@@ -205,7 +205,7 @@ class Space:
         return combinations
 
     def corners(self) -> Iterator[tuple[str, Params]]:
-        """Yield a trial for every end of a key's range and every listed value: the tested key, and all keys' values.
+        """Yield the tested key and the values of all keys, for every end of a key's range and every listed value.
 
         Keys in the condition of the tested key have values that fulfil this condition; all other keys have their first
         values.
@@ -281,7 +281,7 @@ def _range(key: str, kind: str, bounds: Sequence[Any], when: Mapping[str, tuple[
 
 
 def _values(listed: Sequence[Any]) -> tuple[Any, ...]:
-    """Return listed values, with numbers for texts such as ``1e-3``, which YAML does not read as a number."""
+    """Return listed values, with numbers in place of texts such as ``1e-3``, which YAML does not read as a number."""
     return tuple(float(each) if isinstance(each, str) and _WITH_EXPONENT.fullmatch(each) else each for each in listed)
 
 

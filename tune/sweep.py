@@ -188,7 +188,7 @@ class SweepRun:
         return self._left <= 0
 
     def _tested_before(self, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Return the recommended trial's metrics on test rows if an earlier command has ended the sweep, else None."""
+        """Return the recommended trial's metrics on test rows if an earlier command has stored them, else None."""
         path = self._folder / "summary.json"
         if not self._ended or not path.exists():
             return None

@@ -1,8 +1,8 @@
 """The record of a sweep in MLflow: sweep, trial and seed are nested runs.
 
-Only the driver writes it. A thread sends trials to the MLflow store after they are in the journal. Trials that could
-not be sent are sent again, also when the sweep is resumed. In MLflow, a sweep that fails is ``FAILED``, and a stopped
-one is ``KILLED`` until it is resumed.
+Only the driver writes this record. A thread sends trials to the MLflow store after they are in the journal. Trials that
+could not be sent are sent again, also when the sweep is resumed. In MLflow, a sweep that fails is ``FAILED``, and a
+stopped one is ``KILLED`` until it is resumed.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ LOGARITHM = "log10 "
 """The prefix of MLflow parameters that are decimal logarithms of a key's value."""
 
 RECOMMENDED = "recommended"
-"""The value of a tag, and the end of a trial's name, that mark the recommended trial in MLflow."""
+"""The word that marks the recommended trial in MLflow: the value of a tag, and the end of the trial's name."""
 
 COMPARED = 50
-"""The largest number of trials in the comparison to which the sweep's description in MLflow links."""
+"""The sweep's description in MLflow links to a comparison of at most this number of trials."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Conclusion:
     members: Mapping[int, bool]
     """Whether each completed trial, by number, is in the Pareto set."""
     recommended: int | None
-    """The number of the recommended trial, if any."""
+    """The number of the recommended trial; None if there is none."""
     figures: Mapping[str, float]
     files: Mapping[str, Path]
     note: str
@@ -69,7 +69,7 @@ class Conclusion:
 
 
 class SweepTracker(Sender):
-    """A thread that sends the trials of a sweep to the configured MLflow store, and lists them in :data:`SENT`."""
+    """A thread that sends a sweep's trials to the configured MLflow store, and lists their runs in :data:`SENT`."""
 
     def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
         super().__init__(config.tracking)
@@ -103,7 +103,7 @@ class SweepTracker(Sender):
     def address(self) -> str:
         """Return the address of an MLflow server's page with the trials, or the command that opens a local store.
 
-        It is empty if there is no store, or if the address may contain a password.
+        The text is empty if there is no store, or if the address may contain a password.
         """
         uri = self._config.tracking.uri
         if uri == NOWHERE or "@" in uri:  # the address may contain a password
@@ -117,7 +117,7 @@ class SweepTracker(Sender):
         """Do nothing."""
 
     def finished(self, trial: Finished) -> None:
-        """Send a trial that has ended; it replaces the record of an earlier attempt."""
+        """Send a trial that has ended, in place of the record of an earlier attempt."""
         self._queue.put(trial)
 
     def catch_up(self, trials: Iterable[Finished]) -> None:
@@ -158,7 +158,10 @@ class SweepTracker(Sender):
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Send ``item`` and return whether this succeeded. Nothing is sent after a failure at the end of the sweep."""
+        """Send ``item`` and return whether this succeeded.
+
+        At the end of the sweep, nothing more is sent once an item has failed.
+        """
         if self.pending and self._closing.is_set():
             return False
         try:
@@ -172,7 +175,10 @@ class SweepTracker(Sender):
         return True
 
     def _store(self) -> Tracker:
-        """Return the MLflow store, opened with a run for the sweep and without partially sent trials."""
+        """Return the opened MLflow store.
+
+        The store then has a run for the sweep, and partially sent trials are deleted.
+        """
         first, tracker = self._tracker is None, self._opened()
         if first and self._run is not None:
             tracker.reopen(self._run)
@@ -259,7 +265,8 @@ class SweepTracker(Sender):
 
 
 def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
-    """Return the ids of the MLflow runs of the sweep in ``folder`` (None if not sent) and of its trials, by number."""
+    """Return the id of the MLflow run of the sweep in ``folder`` (None if it was not sent), and the ids of its
+    trials' runs by trial number."""
     path = folder / SENT
     try:
         state = bounded.read_json(path) if path.exists() else {}
@@ -284,9 +291,7 @@ def background_plots(space: Space) -> tuple[list[str], list[str]]:
 
 
 def searched(params: Params, space: Space) -> dict[str, Any]:
-    """Return a trial's hyper-parameters, with added decimal logarithms of keys that are searched on a logarithmic
-    scale.
-    """
+    """Return a trial's hyper-parameters, and decimal logarithms of those that are searched on a logarithmic scale."""
     logarithms = {
         f"{LOGARITHM}{key}": math.log10(value)
         for key, value in params.items()

@@ -1,4 +1,4 @@
-"""One trial: its configuration, run with every seed on hospitals that trials may share.
+"""One trial: a configuration that is run with every seed, on hospitals that trials may share.
 
 A trial leaves no state at hospitals, so its results do not depend on other trials.
 """
@@ -67,7 +67,7 @@ class Trial:
         self._start()
 
     def states(self) -> list[RunState | None]:
-        """Return the state of each seed's run after its last round; None before the run begins."""
+        """Return the state of each seed's run; see :meth:`JobRun.state_after_round`."""
         return [run.state_after_round() for run in self._runs]
 
     def go_on(self, states: Sequence[RunState | None]) -> None:
@@ -135,7 +135,7 @@ def continued(rounds: Sequence[Round], news: Sequence[Round]) -> list[Round]:
 
 
 def headline(metrics: Metrics) -> dict[str, float]:
-    """Return the metrics of the headline model (the most personal model): the last one in ``metrics``."""
+    """Return the metrics of the headline model: the most personal model, which is last in ``metrics``."""
     return list(metrics.values())[-1] if metrics else {}
 
 

@@ -25,7 +25,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class FedRep(SharedBody, Weighted):
-    """A shared representation with a head for each hospital (FedRep); weighted as in FedAvg.
+    """A shared representation with a head for each hospital (FedRep). Hospitals' weights are as in FedAvg.
 
     ``training.local_epochs`` is the number of epochs of the body in a round.
     """

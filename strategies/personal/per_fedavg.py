@@ -52,7 +52,7 @@ class MetaTraining(DeltaTraining):
 
 @dataclass(frozen=True)
 class PerFedAvg(ProgramAverage):
-    """Federated averaging of a model for adaptation in one step (Per-FedAvg); weighted as in FedAvg."""
+    """Federated averaging of a model for adaptation in one step (Per-FedAvg). Hospitals' weights are as in FedAvg."""
 
     serves = ("global", "personal")
 

@@ -78,7 +78,7 @@ class PFedMe(Strategy):
     needs = OF_HOSPITALS
 
     lam: NonNegativeFloat = 0.5
-    """λ: the weight of the proximal term between a hospital's own model and the global model."""
+    """λ: the weight of the proximal term between a hospital's own model and its copy of the global model."""
     steps: PositiveInt = 5
     """K: the number of steps of the own model on each batch."""
     approach: ShareOfOne = 0.3

@@ -50,7 +50,7 @@ class Point(NamedTuple):
 
     @classmethod
     def at(cls, X: Floats, y: Floats, beta: Floats) -> Point | None:
-        """Compute the loss at ``beta [k]``; None if the information matrix has no Cholesky factor there."""
+        """Return the point at ``beta [k]``; None if the information matrix has no Cholesky factor there."""
         eta = X @ beta
         mu = LOGISTIC.mean(eta)
         weight = LOGISTIC.weight(mu)

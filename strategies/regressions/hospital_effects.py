@@ -71,7 +71,7 @@ class Laplace(NamedTuple):
     - ``value``: the approximate marginal log-likelihood.
     - ``gradient [p + 1]``: the derivatives of ``value`` by the coefficients and by the logarithm of the intercepts'
       standard deviation.
-    - ``mode``: the mode of the hospital's intercept, which stays at the hospital.
+    - ``mode``: the mode of the hospital's random intercept, which stays at the hospital.
     """
 
     value: float

@@ -30,7 +30,7 @@ LARGEST = 1e9
 
 
 class Mixed(NamedTuple):
-    """A hospital's sums at one ratio of the variances of intercepts and residuals, with derivatives by the ratio."""
+    """A hospital's sums and their derivatives by ``ratio``, the variance of intercepts divided by that of residuals."""
 
     products: Floats
     """Sums of products of the p columns and the label, corrected for the random intercept, ``[p + 1, p + 1]``."""
@@ -96,8 +96,8 @@ class _Wanted(Exception):
 
 
 def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
-    """Return the next ratio of variances to try, and whether it maximises the restricted likelihood up to
-    :data:`LARGEST`.
+    """Return the next ratio of variances to try, and whether it maximises the restricted likelihood over
+    all ratios up to :data:`LARGEST`.
 
     ``tried`` has the ratios so far, each with the derivative of the log-likelihood by the ratio.
     """

@@ -82,7 +82,7 @@ class NewtonState(ScaledState):
     fit: Fit | None = None
     separated: bool = False
     ending: Ending | None = None
-    """The sums for standard errors; None until the fit has ended."""
+    """The sums for standard errors; None until the fit has ended, and under a privacy guarantee."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class Newton(HiddenSums):
     needs: ClassVar[Needs] = Needs("programs", by="row")
 
     family: Literal["auto", "logistic", "linear", "poisson"] = "auto"
-    """The family of the regression. ``auto``: logistic for two classes, linear for a number. ``poisson`` is for
-    counts."""
+    """The family of the regression. ``auto``: logistic for two classes, Poisson for a model of counts, otherwise
+    linear."""
     ridge: NonNegativeFloat = 0.0
     """The weight of the penalty on squared coefficients; the intercept is not penalised."""
     firth: Literal["auto", "always", "never"] = "auto"

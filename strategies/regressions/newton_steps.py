@@ -89,7 +89,7 @@ class Fit:
     keep: Mask | None = None
     """A mask ``[p]`` of the included columns; None before the first sums."""
     accepted: tuple[Floats, float] | None = None
-    """The last coefficients ``[p]`` at which the loss did not rise, and this loss; None before the first sums."""
+    """The last coefficients ``[p]`` at which the loss did not rise, and the loss there; None before the first sums."""
     losses: tuple[float, ...] = ()
     decrements: tuple[float, ...] = ()
     """For each step, the expected fall of the loss."""

@@ -38,7 +38,7 @@ BITS = 24
 
 
 def scaled(p: int, length: float) -> Floats:
-    """Return the factors of the ``p (p + 1) / 2`` numbers in the upper triangle of a row's Hessian.
+    """Return the factors that multiply the ``p (p + 1) / 2`` numbers in the upper triangle of a row's Hessian.
 
     The scaled Hessian of a row of norm at most ``length`` adds nothing to the privacy cost of the gradient.
     """

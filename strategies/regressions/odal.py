@@ -78,12 +78,12 @@ class OdalState(State):
     se: Floats | None = None
     """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""
     converged: bool = False
-    """Whether the lead hospital's fit converged."""
+    """Whether the lead hospital found a maximum of the surrogate likelihood."""
 
 
 @dataclass(frozen=True)
 class OwnGradient(Program):
-    """The mean gradient over a hospital's rows. The server receives each hospital's gradient, not their sum."""
+    """The mean gradient over a hospital's rows. The server receives each hospital's gradient, not the sum."""
 
     p: int
     name: str = "gradient"

@@ -17,8 +17,8 @@ from raysim.strategies.regressions.newton_steps import Fit, independent
 
 
 class Information(NamedTuple):
-    """The Fisher information ``total [p, p]`` of a hospital's own regression, and its product with the coefficients
-    ``[p]``.
+    """The Fisher information ``total [p, p]`` of a hospital's own regression, and ``weighted [p]``, its product with
+    the coefficients.
 
     Rows and columns are 0 for coefficients that the hospital cannot estimate. Both arrays are added over hospitals.
     """

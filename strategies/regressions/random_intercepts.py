@@ -67,19 +67,20 @@ from raysim.strategies.regressions.sums_program import (
 )
 
 STOP = 1e-13
-"""The fit has converged if a step is expected to raise the log-likelihood by at most this share of 1 + its absolute
-value."""
+"""The fit has converged if a step is expected to raise the log-likelihood by at most this share of 1 + the absolute
+log-likelihood."""
 PAIRS = 10
 """The number of earlier steps by which L-BFGS corrects the curvature."""
 FALLING, SHORTER = 0.6, 0.8
 """In diverging steps, the expected rise of the likelihood is below the first share of the previous rise, but the step
 is longer than the second share of the previous step."""
 WIDEST = math.log(30.0)
-"""The largest logarithm of the intercepts' standard deviation. Without a ridge, a fit beyond it ends as separated."""
+"""The largest logarithm of the intercepts' standard deviation. Without a ridge, a fit beyond this value ends as
+separated."""
 MOVES = 1e-3
 """Steps below this share of the largest coefficient do not count as diverging."""
 DIFFERENCE = 1e-5
-"""The distance on both sides of a point at which gradients are computed, for numerical second derivatives."""
+"""For numerical second derivatives, gradients are computed at this distance on both sides of a point."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +100,7 @@ class RandomInterceptsState(ScaledState):
     pairs: Pairs = ()
     """Earlier steps, each with the decrease of the gradient along it."""
     rises: tuple[tuple[float, float], ...] = ()
-    """The expected rise of the likelihood in each of the last steps, and the largest change of a coefficient."""
+    """For each of the last steps, the expected rise of the log-likelihood and the largest change of a coefficient."""
     separated: bool = False
     covariance: Floats | None = None
     """The covariance of coefficients and ``ln tau``, ``[p + 1, p + 1]``; None until the fit has converged."""

@@ -66,8 +66,8 @@ def by_hospital(
     :mod:`.newton`).
 
     They include the usual correction for small numbers of hospitals and rows. ``meat [p, p]`` is the sum over hospitals
-    of ``g g'``, where ``g [p]`` is a hospital's gradient. With one hospital, or with no more rows than columns, the
-    standard errors are NaN.
+    of ``g g'``, where ``g [p]`` is a hospital's gradient. With one hospital, or with no more rows than columns in
+    ``keep``, the standard errors are NaN.
     """
     p = int(keep.sum())
     if hospitals < 2 or rows <= p:

@@ -198,7 +198,7 @@ class Grid:
     def sent(self, sums: Mapping[str, Any], at: Context) -> dict[str, Any]:
         """Return ``sums``, clipped to the range of this fixed-point grid.
 
-        Raises ``ValueError`` if a sum is too large before the first step of the fit.
+        Raises ``ValueError`` if a sum of the first call is outside this range.
         """
         sent = {name: self.within(values) for name, values in sums.items()}
         if at.round == 1 and at.turn == 0 and any(not np.array_equal(sent[name], sums[name]) for name in sums):

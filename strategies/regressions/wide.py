@@ -1,7 +1,7 @@
 """Limited-memory BFGS on sums, for regressions of wide tables: second derivatives are sent at most once, at the end.
 
 See :mod:`.lbfgs`. With p columns, a round of Newton's method needs ``p (p + 1) / 2`` numbers from each hospital. A
-round of this method needs only ``p + 1``, but it takes some thirty to a hundred rounds. The method cannot detect
+round of this method needs only ``p + 1``, but the fit takes some thirty to a hundred rounds. The method cannot detect
 collinear columns or separated classes, and therefore needs a ridge penalty.
 """
 
@@ -43,7 +43,7 @@ class WideState(ScaledState):
     halvings: int = 0
     ended: bool = False
     ending: Ending | None = None
-    """The sums for standard errors; None until the fit has ended, and for tables that are too wide."""
+    """The sums for standard errors; None until the fit has ended, or if there are too many columns."""
 
     @property
     def facts(self) -> dict[str, float]:

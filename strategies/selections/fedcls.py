@@ -56,7 +56,7 @@ class LabelPresence(LabelCounts):
 class FedCls(Selection):
     """Client sampling in turn from clusters of hospitals with the same classes (FedCLS).
 
-    From round to round the selection stores ``clusters [N]``: each hospital's cluster, or -1 without training rows.
+    From round to round the selection stores ``clusters [N]``: each hospital's cluster; -1 if it has no training rows.
     """
 
     tau: NonNegativeFloat = 0.1

@@ -65,8 +65,8 @@ MEGABITS, DELAY = 80.0, (0.02, 0.2)
 class Haccs(Selection):
     """Client sampling from clusters of hospitals with similar labels, by speed and loss (HACCS).
 
-    From round to round the selection stores three arrays ``[N]`` over hospitals: ``clusters`` (-1 without training
-    rows), the last known ``losses``, and ``latencies`` in seconds.
+    From round to round the selection stores three arrays ``[N]`` over hospitals: ``clusters`` (-1 for hospitals without
+    training rows), the last known ``losses``, and ``latencies`` in seconds.
     """
 
     uses_losses: ClassVar[bool] = True
@@ -74,7 +74,7 @@ class Haccs(Selection):
     rho: UnitInterval = 0.95
     """ρ: the weight of speed in the choice of a cluster; the loss has the weight 1 - ρ."""
     loss_power: NonNegativeFloat = 1.0
-    """The power of the loss in the score of a cluster."""
+    """The power to which losses are raised before a cluster's score is computed from them."""
     metric: Literal["hellinger", "euclidean"] = "hellinger"
     """The distance between label distributions."""
     privacy_epsilon: float | None = None

@@ -43,7 +43,7 @@ class Poisson(Selection):
 
 @dataclass(frozen=True)
 class Uniform(Selection):
-    """A uniform sample without replacement: ``max(minimum, floor(fraction * M))`` of ``M`` hospitals take part."""
+    """A uniform sample without replacement of :func:`cohort_size` hospitals."""
 
     fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""

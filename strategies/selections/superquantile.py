@@ -28,9 +28,9 @@ class Superquantile(Selection):
     level: BelowOne = 0.5
     """θ: the order of the quantile; hospitals with losses below the quantile do not take part."""
     fraction: ShareOfOne = 0.1
-    """The share of hospitals that take part in a round."""
+    """The share of hospitals in the uniform sample of a round."""
     minimum: PositiveInt = 10
-    """The smallest number of hospitals that take part in a round."""
+    """The smallest number of hospitals in the uniform sample of a round."""
 
     def pick(self, draw: Draw) -> Ids:
         sample = Uniform(self.fraction, self.minimum).pick(draw)

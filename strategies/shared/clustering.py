@@ -119,7 +119,7 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
 def with_enough(labels: Ids, rows: Floats, least: int) -> Ids:
     """Merge clusters until each has at least ``least`` hospitals or one cluster is left; return the new labels ``[N]``.
 
-    While a cluster is too small, the smallest cluster joins the cluster whose mean over ``rows [N, D]`` is nearest.
+    While a cluster is too small, the smallest cluster joins the cluster with the nearest mean of ``rows [N, D]``.
     """
     while True:
         sizes = np.bincount(labels)

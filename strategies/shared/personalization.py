@@ -64,6 +64,7 @@ class LastSteps:
 
 
 def fine_tune(start: Ids, how: Personalization, proximal: tuple[Proximal, ...] = ()) -> LocalProblem:
-    """Return the local training in which every hospital fine-tunes the model ``start [N]`` and stores the result."""
+    """Return the local training in which every hospital fine-tunes the model with the index ``start [N]`` and stores
+    the result."""
     training = LocalTraining(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
     return LocalProblem(start=start, objective=Objective(proximal), training=training)

@@ -81,7 +81,7 @@ def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
     """Return ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean`` for the numbers of rows ``n_i > 0`` in ``sizes``, ``[H]``.
 
     ``mean`` is the mean of ``sizes`` if None. The mean of the absolute values is the PSI between hospitals' shares of
-    all rows and equal shares. The sign tells the smallest from the largest hospitals.
+    all rows and equal shares. Values are negative for hospitals with fewer than ``mean`` rows.
     """
     ratio = sizes / (sizes.mean() if mean is None else mean)
     return np.asarray(np.abs(ratio - 1.0) * np.log(ratio))

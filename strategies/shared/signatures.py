@@ -30,7 +30,7 @@ from raysim.strategies.base import (
 )
 
 CLIP = 5.0
-"""For noisy signatures, values are clipped to this number of standard deviations."""
+"""For noisy signatures, standardised values are clipped to the range from ``-CLIP`` to ``CLIP``."""
 
 Block = Literal["size", "prevalence", "missingness", "mean", "std"]
 BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
@@ -46,8 +46,8 @@ class Signature(Statistic):
     NaN for a feature that the hospital never observed. All numbers are NaN for a hospital without rows.
 
     With the noise of differential privacy, the program sends sums over rows: the number of rows, in total and in each
-    class but the first, and for each feature the number of values, their sum and the sum of their squares. It leaves
-    out sums that the ``blocks`` do not need.
+    class but the first, and for each feature the number of values, their sum and the sum of their squares. The program
+    leaves out sums that the ``blocks`` do not need.
     """
 
     classes: int
@@ -66,7 +66,8 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """How many sums a hospital sends per feature, 0 to 3: count of values, their sum, and their sum of squares."""
+        """How many sums a hospital sends per feature: the first 0 to 3 of the values' number, sum and sum of
+        squares."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
@@ -136,8 +137,8 @@ def signature_matrix(
     """Return the ``blocks`` of hospitals' signatures ``rows [N, D]`` on a common scale, ``[N, D']``.
 
     NaN is replaced by the column's average, and each column is standardised. ``block_scale`` divides each block by the
-    square root of its length, so that many features do not outweigh prevalence and size. ``among [M, D]`` has the
-    signatures from which averages and standard deviations are computed; None means ``rows``.
+    square root of its number of columns, so that many features do not outweigh prevalence and size. ``among [M, D]``
+    has the signatures from which averages and standard deviations are computed; None means ``rows``.
     """
     among = rows if among is None else among
     label = label_scalars(classes)

@@ -36,8 +36,8 @@ def mean_silhouette(distances: Floats, labels: Ids) -> float:
 
 
 def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generator) -> int:
-    """Return the index of the clustering in ``candidates`` with the largest mean silhouette; if several have it, of the
-    first.
+    """Return the index of the clustering in ``candidates`` with the largest mean silhouette; the first of
+    equally good ones.
 
     Each candidate has the cluster labels ``[N]`` of the points ``rows [N, D]``. Of more than ``SAMPLE`` points, a
     random sample drawn with ``rng`` is used.

@@ -103,7 +103,7 @@ def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
     """Return the arrays in which trees are sent; each array has one row per tree.
 
     ``column`` is the column of each split, ``left`` the bins that go to the left child (as packed bits), and ``value``
-    the value of each node.
+    the value of each leaf (0 for other nodes).
     """
     return {
         "column": np.stack([tree.column for tree in trees]),
@@ -113,7 +113,7 @@ def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
 
 
 def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-    """Return ``column [I]`` and ``left [I, L]`` of each received tree, as in :class:`raysim.trees.growing.Grown`."""
+    """Return ``column [I]`` and ``left [I, L]`` of each received tree; see :class:`raysim.trees.growing.Grown`."""
     left = np.unpackbits(received["left"], axis=2).astype(np.bool_)
     return list(zip(received["column"], left, strict=True))
 
@@ -154,7 +154,7 @@ def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def hashed(key: int, tree: int, numbers: NDArray[Any]) -> Floats:
-    """Return a pseudo-random number between 0 and 1 for each of ``numbers``, by ``key`` and ``tree``."""
+    """Return a pseudo-random number between 0 and 1 for each of ``numbers``, from ``key``, ``tree`` and this number."""
     with np.errstate(over="ignore"):
         z = numbers.astype(np.uint64) + np.uint64((key + tree * _STEP) % 2**64)
     return _finished(z).astype(np.float64) / 2.0**64

@@ -27,7 +27,7 @@ SCALES = 64
 
 @dataclass(frozen=True)
 class ValueCounts(Program):
-    """The counts of a hospital's rows that a request asks for (:class:`raysim.trees.edges.Prefixes`)."""
+    """The numbers of a hospital's rows that a request asks for (:class:`raysim.trees.edges.Prefixes`)."""
 
     entries: int
     name: str = "counts of values"
@@ -51,10 +51,9 @@ class ValueCounts(Program):
 
 @dataclass(frozen=True)
 class LabelScales(Program):
-    """The exponent of the smallest power of two (at least 1) that bounds a hospital's absolute labels, as a one-hot
-    vector.
+    """The exponent ``k >= 0`` of the smallest ``2^k`` that bounds a hospital's absolute labels, as a one-hot vector.
 
-    All labels are divided by the largest power over hospitals.
+    All labels are divided by the largest ``2^k`` of all hospitals.
     """
 
     name: str = "scales of labels"
@@ -71,8 +70,8 @@ class LabelScales(Program):
 
 @dataclass(frozen=True)
 class LabelSums(Program):
-    """The number of a hospital's rows of each class; for a numeric label, the sum of labels divided by ``2^scale``, in
-    grid steps."""
+    """The number of a hospital's rows of each class. For a numeric label: the sum of ``label / 2^scale``, as a whole
+    number of grid steps."""
 
     classes: int
     scale: int = 0
@@ -97,8 +96,8 @@ class Histograms(Program):
     """A hospital's histograms of ``nodes [m]``, from which one level of the trees of boosting step ``tree`` is grown.
 
     ``which [m]`` has the index of each node's tree. The hospital receives the splits of the unfinished trees. At the
-    first level it receives the trees of the previous round, and adds their values to its stored margins. Margins begin
-    at ``base [K]``.
+    first level it receives the trees of the previous round, and adds their values to its stored margins. Before
+    the first tree, the K margins of every row are ``base [K]``.
     """
 
     task: TreeTask
@@ -184,7 +183,7 @@ def _names(contexts: Sequence[Context]) -> str:
 
 
 class _Together:
-    """The concatenated rows of several hospitals, and arrays for their histograms that are cached per process."""
+    """The concatenated rows of several hospitals, and the arrays for their histograms, cached per process."""
 
     def __init__(self, contexts: Sequence[Context], bins: Bins) -> None:
         self._contexts, self._bins = contexts, bins
@@ -197,7 +196,7 @@ class _Together:
         return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 
     def _in_bins(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """Return the result of ``make()``, which may depend on the bins' edges, cached per process."""
+        """Return the result of ``make()``, cached per process; the result may depend on the bins' edges."""
         return self._contexts[0].cache(f"{name} {self._names[1]}", make, of)
 
     @cached_property

@@ -12,7 +12,7 @@ of its one leaf, with learning rate 1, is the initial margin (the sum of the tre
 residual ``a = |y - p|``. It adds two numbers to the sums of its leaf: the gradient, which is ``a`` in absolute value,
 and ``c`` times the second derivative ``a (1 - a)``. The norm of the pair is at most 1 for ``c <= phi^2.5 = 3.33``, with
 the golden ratio ``phi``. The second derivative therefore adds nothing to the privacy cost. With more than two classes,
-a row adds such a pair for each class, with a norm of at most ``sqrt 2`` together for ``c <= sqrt 3``. If
+a row adds such a pair for each class; the norm of all its pairs together is at most ``sqrt 2`` for ``c <= sqrt 3``. If
 ``privacy.clip`` is smaller, contributions are clipped to it. All trees of a round (one, or one per class if there are
 more than two) count as one release of noisy sums in the privacy guarantee.
 
@@ -62,17 +62,18 @@ BITS = 24
 """Sums over the rows of a leaf are rounded to multiples of ``2^-BITS``."""
 
 SHRINKING = 3.0
-"""The multiple of the standard deviation of the gradients' noise that is added to the denominator of a leaf's value."""
+"""The denominator of a leaf's value is raised by this multiple of the standard deviation of the gradients' noise."""
 
 LEAST_ROWS = 10
 """The smallest ``model.min_rows`` that is allowed under a privacy guarantee."""
 
 Ranges = tuple[tuple[float, float] | None, ...]
-"""The declared limits of each column, lowest and highest; None for a categorical column."""
+"""The declared lowest and highest value of each column; None for a categorical column."""
 
 
 def bound_of(task: TreeTask) -> tuple[float, float]:
-    """Return the largest norm of a row's contribution to the sums of leaves, and the factor of second derivatives."""
+    """Return the largest norm of a row's contribution to the sums of leaves, and the factor that multiplies second
+    derivatives in it."""
     if task.outputs > 1:
         return math.sqrt(2.0), math.sqrt(3.0)
     return 1.0, ((1.0 + math.sqrt(5.0)) / 2.0) ** 2.5

@@ -55,8 +55,8 @@ SENDS_TREES = Needs.more("sends each hospital's trees")
 class NextTrees(Program):
     """The trees of one boosting step, which a hospital grows on its own rows and then sends.
 
-    For each row, the hospital stores the margins: ``base`` plus the values of the trees. These margins do not yet
-    include the trees of the last ``lacking`` boosting steps, which the hospital receives.
+    For each row, the hospital stores the margins: ``base`` (the prediction without trees) plus the values of the trees.
+    These margins do not yet include the trees of the last ``lacking`` boosting steps, which the hospital receives.
     """
 
     task: TreeTask

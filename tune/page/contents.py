@@ -35,21 +35,21 @@ class Setting:
     """A digest of the first seed's data."""
     hospitals: int
     rows: int | None
-    """The number of rows; None if hospitals report it with noise."""
+    """The number of rows; None if hospitals' sizes are hidden."""
     seeds: Sequence[int]
     config: str
     mlflow: str
     """The address of the trials in MLflow, or the command that opens them; empty if there is none to show."""
     runs: Mapping[int, str]
-    """For each seed, the path of the page on the recommended trial's run on test rows."""
+    """For each seed, the path of the page about the run of the recommended trial on test rows."""
     warning: str
-    """A warning of too few events, or an empty text."""
+    """A warning if the rarer class has too few validation rows, else an empty text."""
     notes: Sequence[str] = ()
     command: str = "raysim sweep sweep.yaml"
 
     @property
     def versions(self) -> dict[str, str]:
-        """Return the versions of the packages that affect the numbers."""
+        """Return the versions of the packages that affect the results."""
         return versions("ray", "optuna", "numpy")
 
 
@@ -102,7 +102,7 @@ def sweep_page(
 
 
 def gives_up(choice: Choice) -> list[str]:
-    """Return a sentence per objective on how far the recommended trial is from the best trial.
+    """Return a sentence per objective on how far the recommended trial is from the best trial in this objective.
 
     The list is empty without a recommended trial.
     """
@@ -160,8 +160,8 @@ def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
 
 
 def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
-    """Return a table row per trial, at most :data:`MOST_ROWS`; the columns are the objectives and the searched
-    ``keys``.
+    """Return a table row per completed trial, at most :data:`MOST_ROWS`; the columns are the objectives and the
+    searched ``keys``.
 
     The recommended trial is first, then the Pareto set, then other trials, each sorted by the first objective.
     """

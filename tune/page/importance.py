@@ -83,15 +83,15 @@ def varied(choice: Choice, space: Space) -> Sequence[str]:
 
 
 TREES, DEPTH, SEED = 64, 64, 0
-"""The number of trees in the random forest, their largest depth (two defaults of Optuna), and the seed."""
+"""The random forest's number of trees, its trees' largest depth (both as in Optuna), and its seed."""
 
 
 def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[Sequence[int]]) -> Floats:
-    """Compute the share of the variance of ``response`` that each of the ``coordinates`` explains, with a sum of 1.
+    """Compute the share of the variance of ``response`` that each of the ``coordinates`` explains; shares sum to 1.
 
     ``response [n]`` is the response at each of ``points [n, D]``. A coordinate is one or several columns of ``points``,
-    and ``box [D, 2]`` has the ends of each column's range. Shares are means over a random forest's trees that are not
-    constant. If nothing explains variance, all shares are equal.
+    and ``box [D, 2]`` has the ends of each column's range. Shares are means over those trees of a random forest that
+    are not constant. If nothing explains variance, all shares are equal.
     """
     from sklearn.ensemble import RandomForestRegressor
 

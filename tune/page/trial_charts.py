@@ -29,8 +29,8 @@ SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias"
 """Short names of objectives in a heat map."""
 
 MOST_LINES = 400
-"""The largest number of trials in parallel coordinates. The Pareto set is always drawn whole; if not all other trials
-fit, evenly spaced ones are drawn."""
+"""The largest number of trials in parallel coordinates. The Pareto set is drawn whole, even if it is larger; if
+not all other trials fit, evenly spaced ones are drawn."""
 
 STEPS = 300
 """The largest number of points of the hypervolume curve."""
@@ -192,8 +192,8 @@ def _importances(choice: Choice, keys: Sequence[str], shares: Floats) -> Figure:
 
 
 def interval(trial: Finished | None, name: str) -> tuple[float, float]:
-    """Return Student's 95 % confidence interval of a trial's mean objective over seeds; NaN for one seed or no
-    trial."""
+    """Return Student's 95 % confidence interval of a trial's mean objective over seeds; NaN for one seed, or if
+    ``trial`` is None."""
     if trial is None:
         return math.nan, math.nan
     return student(*trial.figures[name], len(trial.finals))
@@ -226,7 +226,8 @@ def axis(choice: Choice, j: int, further: tuple[float, float] = (math.nan, math.
 def scale(choice: Choice, key: str, space: Space) -> tuple[Axis, Floats]:
     """Return the axis of a searched key, and each trial's position on it.
 
-    An axis of numbers is logarithmic if the key's scale is, or if the tried numbers are spaced logarithmically.
+    An axis of numbers is logarithmic if the key is searched on a logarithmic scale, or if the tried numbers are spaced
+    logarithmically.
     """
     values = [trial.params.get(key) for trial in choice.trials]
     given = [value for value in values if value is not None]

@@ -15,7 +15,7 @@ from typing import Any
 from ray.tune import Callback
 
 LOOK_SECONDS = 1.0
-"""The smallest number of seconds between two checks."""
+"""The smallest number of seconds between two checks of heartbeats."""
 
 COUNTED_SECONDS = 10.0
 """At most this many seconds between two checks count as silence, because a suspended driver checks nothing."""
