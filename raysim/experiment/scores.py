@@ -37,7 +37,7 @@ class Scores:
     """The results of existing scores, such as APACHE, in a comparison."""
 
     results: Sequence[Result]
-    """One result per score and seed, on the test rows that have a value."""
+    """One result per score and seed, on the test rows that have a value of the score."""
     sent: Sent
     """The sums that hospitals send to evaluate the scores, and to evaluate the strategies' models on the rows with a
     score."""

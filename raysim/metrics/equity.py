@@ -18,8 +18,8 @@ from raysim.core.arrays import Floats
 NAN = float("nan")
 
 BLOCK = 1 << 19
-"""Largest number of entries (hospitals times bootstrap samples) of the matrix computed at a time, 4 MB; larger only
-with more than 8,192 hospitals."""
+"""Largest number of entries (hospitals times bootstrap samples) of the matrix computed at a time, 4 MB. The matrix
+is larger only with more than 8,192 hospitals."""
 
 ROWS = 64
 """Bootstrap samples and hospitals are divided among matrices in multiples of this number.

@@ -70,9 +70,9 @@ class TaskKind:
         return [*names, *self.pooled]
 
     def decimals(self, values: ArrayLike) -> int:
-        """Return the number of decimals that gives ``values`` of the headline metric three significant digits.
+        """Return the number of decimals for ``values`` of the headline metric.
 
-        It is always 3 for AUROC; for errors it depends on the largest value.
+        It is 3 for AUROC. For errors, it gives the largest value at least three significant digits.
         """
         if self.larger:
             return 3

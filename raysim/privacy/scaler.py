@@ -69,5 +69,5 @@ class ScalerNoise:
 
 
 def _of_a_row(width: int) -> Bounds:
-    """Return the largest norms of a row of ``width`` entries from -1 to 1."""
+    """Return the largest 1-norm and 2-norm of a row of ``width`` numbers from -1 to 1."""
     return Bounds(float(width), math.sqrt(width))

@@ -140,7 +140,8 @@ def check_residuals(states: HospitalStates | None, history: History, *, all_trai
 
 
 def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequence[Ids]], *, always: bool) -> None:
-    """Raise ``ValueError`` if entries have been removed from the traffic ledger of a run with a privacy guarantee.
+    """Raise ``ValueError`` if the traffic ledger of a run with a privacy guarantee lacks messages or names wrong
+    senders.
 
     - ``setup``: the ledger of messages before the first round, computed again.
     - ``due``: a function that returns, for a round, one or more lists of the hospitals that had to send an update.

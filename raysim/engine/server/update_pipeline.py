@@ -291,8 +291,8 @@ class UpdatePipeline:
             self.secure.resume(memory["secure"])
 
     def _target(self, honest: State, trainable: Ids) -> Ids:
-        """Return the honest hospitals of the cluster that lying hospitals try to enter: the one with the most honest
-        hospitals.
+        """Return the honest hospitals of the cluster that lying hospitals try to enter. This cluster has the most
+        honest hospitals.
         """
         if honest.cluster is None:
             raise ConfigError(

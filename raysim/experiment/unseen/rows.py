@@ -99,8 +99,8 @@ class Judged:
     folder: Path
     """The folder of the run's files."""
     rows: Mapping[tuple[str, Joins], tuple[JudgedRows, ...]]
-    """The evaluated rows of each hospital of the fold. The key is the model's name and the number of the hospital's
-    labelled rows that adapt the model."""
+    """The evaluated rows of each hospital of the fold. The key is the model's name and how many (or ``all``)
+    labelled rows of the hospital adapt the model."""
     everything: Mapping[str, AllRows]
     """All rows of each hospital of the fold, by the hospital's name."""
     notes: tuple[str, ...]
