@@ -30,7 +30,7 @@ class TaskKind:
     - ``secondary``: further metrics; reports show their means next to the main metric.
     - ``objectives``: a sweep's default objectives, for accuracy and equity, and whether each is maximised or minimised.
     - ``reference``: for each possible objective, a value that is worse than any realistic one: the reference point of
-      the sweep's hypervolume. Errors have none.
+      the sweep's hypervolume. There is none for errors.
     - ``pooled``: the metrics that are also computed from the rows of all hospitals together.
     - ``measure(outputs, y, offsets)``: computes each hospital's ``figures`` from a model's outputs. ``summarise(figures
       [H, ...], stays [H])``: computes the metrics over ``H`` hospitals by name; ``stays`` are their numbers of rows.

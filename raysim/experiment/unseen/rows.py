@@ -190,7 +190,7 @@ def _joining(
     configured number.
 
     Either all rows of a patient are labelled or none, so there may be fewer labelled rows than configured. Configured
-    numbers that leave too few rows for evaluation are omitted.
+    numbers that leave too few rows for evaluation are omitted. If all are omitted, the only number is 0.
     """
     people = federation.identities[federation.rows(h, "test")]
     present, turn = np.unique(people, return_inverse=True)
