@@ -84,7 +84,7 @@ class TaskKind:
 def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
     """Return all metrics of a classification task over ``H`` hospitals, by name.
 
-    ``figures [H, len(FIGURES)]`` are each hospital's metrics, and ``stays [H]`` its number of all rows.
+    ``figures [H, len(FIGURES)]`` are each hospital's metrics, and ``stays [H]`` the number of all its rows.
     """
     column = dict(zip(FIGURES, figures.T, strict=True))
     metrics = equity(column["auroc"], column["n"], stays) | accuracy_equity(column["accuracy"], column["n"])
@@ -97,7 +97,7 @@ def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, f
 def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
     """Return all metrics of a regression task over ``H`` hospitals, by name.
 
-    ``figures [H, len(ERRORS)]`` are each hospital's metrics, and ``stays [H]`` its number of all rows.
+    ``figures [H, len(ERRORS)]`` are each hospital's metrics, and ``stays [H]`` the number of all its rows.
     """
     column = dict(zip(ERRORS, figures.T, strict=True))
     metrics = error_equity(column["mae"], column["n"], stays)

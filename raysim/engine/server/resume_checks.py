@@ -31,7 +31,7 @@ hospital's rows."""
 
 
 def check_resumed(server: JobServer, since: RunState) -> None:
-    """Raise ``ValueError`` if the saved state ``since`` lacks an entry or belongs to another job."""
+    """Raise ``ValueError`` if the saved state ``since`` is incomplete or belongs to another job."""
     check_state(since.state, server.view)
     job, hospitals, history = server.job, len(server.everyone), since.history
     for states in (since.states, None if since.best is None else since.best.states):
@@ -145,7 +145,7 @@ def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequen
 
     - ``setup``: the ledger of messages before the first round, computed again.
     - ``due``: a function that returns, for a round, one or more lists of the hospitals that had to send an update.
-    - ``always``: whether every round in which updates were requested must have an entry.
+    - ``always``: whether the ledger must have an entry for every round in which updates were requested.
     """
     known = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent, _ in history.ledger.entries if t == 0}
     for _, kind, ids, sent, _ in setup.entries:
