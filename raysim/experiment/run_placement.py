@@ -1,5 +1,5 @@
 """Decides whether runs execute one after the other, each split over all actors, or concurrently, one per actor. Results
-are the same, bit for bit. For small runs, waiting for the slowest actor costs more than training.
+are the same either way, bit for bit. For small runs, waiting for the slowest actor costs more than training.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ SUMMED = ", in one secure sum"
 
 @dataclass(frozen=True)
 class ScalerNoise:
-    """How each hospital adds noise to the sums for means and standard deviations."""
+    """How each hospital adds noise to the sums for means and standard deviations of features."""
 
     mechanism: Mechanism
     unit: Literal["patient", "example"]

@@ -29,7 +29,7 @@ from raysim.storage.manifest import Manifest
 SHELF, LOCK = "folds-", ".lock"
 
 STARTING = 60.0
-"""The age in seconds below which a free lock may belong to a comparison that has created it and is about to hold it."""
+"""A free lock younger than this many seconds may belong to a comparison that has created it and is about to hold it."""
 """The prefix of a comparison's folder in the cache, and the suffix of its lock file."""
 
 COLUMNS = ("prepared", "raw")

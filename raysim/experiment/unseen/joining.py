@@ -38,7 +38,7 @@ RIDGE = 1.0
 """The L2 penalty on the weights of a head that a joining hospital fits to its labelled rows."""
 
 SAME = 1e-9
-"""Relative standard deviation up to which an output of a body counts as constant."""
+"""Largest standard deviation, relative to the mean, at which an output of the body counts as constant."""
 
 
 NOBODY = "nobody"
