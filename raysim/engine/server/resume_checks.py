@@ -1,6 +1,6 @@
 """Checks that a checkpoint fits the run: a changed checkpoint is rejected before any training.
 
-Shapes and counts are checked, and that numbers are finite. The traffic ledger, and the vectors that hospitals store for
+Shapes and counts must fit, and numbers must be finite. The traffic ledger, and the vectors that hospitals store for
 error feedback, are also checked for removed entries, which would cause no error later.
 """
 
