@@ -35,7 +35,7 @@ class History:
     without such calls."""
 
     def copy(self) -> History:
-        """Return a copy of the record, which a resumed run may change."""
+        """Return a copy that a resumed run can change without changing this record."""
         return replace(
             self,
             rounds=[replace(row, metrics={name: dict(of) for name, of in row.metrics.items()}) for row in self.rounds],

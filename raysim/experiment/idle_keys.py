@@ -40,7 +40,7 @@ OF_POOLED = {"batch_size": 0, "local_epochs": 1}
 def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
     """Raise ``ConfigError`` for the first key that is not at its default and has no effect in any run.
 
-    ``runs`` has the complete configuration and the strategy of each run.
+    The key ``selection`` is not checked. ``runs`` has the complete configuration and the strategy of each run.
     """
     runs = list(runs)
     for key, uses in USED.items():

@@ -47,8 +47,8 @@ def write_run_page(
 ) -> None:
     """Write the ``report.html`` of a run of ``config``. ``frozen`` is the configuration as stored with the run.
 
-    ``whole`` is the folder of the comparison to which the run belongs, if any. The comparison's page then has the
-    figures of single hospitals.
+    ``whole`` is the folder of the comparison to which the run belongs, if any. The run's page then leaves figures
+    of single hospitals to the comparison's page.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []

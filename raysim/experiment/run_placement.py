@@ -1,5 +1,5 @@
 """Decides whether runs execute one after the other, each split over all actors, or concurrently, one per actor. Results
-are the same, bit for bit. For small runs, waiting for the slowest actor costs more than training.
+are the same either way, bit for bit. For small runs, waiting for the slowest actor costs more than training.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
     """Return how many runs execute concurrently. ``nodes`` are the live nodes; the first is this node.
 
     With 1, runs are executed one after the other, each split over all actors. Raises ``ResourceError`` if this node has
-    too few cores for the configured number, or if concurrent runs would need GPUs or actors with different resources.
+    too few cores for the configured number of concurrent runs, or if concurrent runs would need GPUs or actors with
+    different resources.
     """
     asked, here = resources.runs_at_once, nodes[0]
     share = resources.cpus_per_actor or 1.0
@@ -88,7 +89,7 @@ def fits_here(resources: ResourcesSection, load: Load, products: float) -> bool:
 
 
 def _anywhere(resources: ResourcesSection) -> bool:
-    """Return whether runs can execute in any process here: none needs a GPU, special actors or shipped data."""
+    """Return whether runs can execute in any process here: no run needs a GPU, special actors or shipped data."""
     return (
         resources.device != "cuda"
         and not (resources.gpus_per_actor or resources.per_hospital or resources.autoscale)

@@ -1,7 +1,7 @@
 """Existing scores of the rows, such as APACHE IV, as references of a comparison.
 
-A score is not trained, so that its results differ over seeds only by the test rows. Rows without a value of a score are
-excluded if a model is compared with this score.
+A score is not trained, so its results differ between seeds only if the test rows differ. Rows without a value of a
+score are excluded if a model is compared with this score.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Scores:
     """The results of existing scores, such as APACHE, in a comparison."""
 
     results: Sequence[Result]
-    """One result per score and seed, on the test rows that have a value."""
+    """One result per score and seed, on the test rows that have a value of the score."""
     sent: Sent
     """The sums that hospitals send to evaluate the scores, and to evaluate the strategies' models on the rows with a
     score."""

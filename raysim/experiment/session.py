@@ -56,7 +56,7 @@ class Session(Protocol):
     """Where the job is executed, such as ``2 actors, 104 hospitals each``."""
     warning: str | None
     dashboard: str | None
-    """The address of Ray's dashboard."""
+    """The address of Ray's dashboard; None if there is none."""
     pool: Pool
     """The running hospitals, for callers that coordinate rounds themselves."""
 

@@ -233,7 +233,7 @@ def edges(name: str, tried: Sequence[Any]) -> list[float]:
 
 def is_bound(name: str, value: float) -> bool:
     """Return whether ``value`` is the smallest or the largest value that the key ``name`` allows. Zero always counts as
-    such; limits of keys outside ``training`` are not known.
+    a limit; limits of keys outside ``training`` are not known.
 
     >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
     (True, False, True)

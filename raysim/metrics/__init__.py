@@ -1,1 +1,1 @@
-"""A model's metrics at hospitals, and their equity."""
+"""A model's metrics at hospitals, and its equity between hospitals."""

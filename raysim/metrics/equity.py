@@ -1,9 +1,9 @@
 """Equity of a model between hospitals: metrics over hospitals, and differences between strategies.
 
-Sources: site equity is Zhou, CHiP-FL, section 5.1; AD and SDAD, the mean and standard deviation of ``1 - accuracy``,
-are Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025. A hospital whose metric is undefined (NaN, such
-as AUROC if its test rows have one class) is left out and counted; its metric is never treated as 0 or 0.5. Definitions:
-``docs/metrics.md``.
+Sources: site equity is from Zhou, *CHiP-FL*, section 5.1; AD and SDAD, the mean and standard deviation of ``1 -
+accuracy``, are Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025. A hospital whose metric is undefined
+(NaN, such as AUROC if its test rows have one class) is left out and counted; its metric is never treated as 0 or 0.5.
+Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from raysim.core.arrays import Floats
 NAN = float("nan")
 
 BLOCK = 1 << 19
-"""Largest number of entries (hospitals times bootstrap samples) of the matrix computed at a time, 4 MB; larger only
-with more than 8,192 hospitals."""
+"""Largest number of entries (hospitals times bootstrap samples) of the matrix computed at a time, 4 MB. The matrix
+is larger only with more than 8,192 hospitals."""
 
 ROWS = 64
 """Bootstrap samples and hospitals are divided among matrices in multiples of this number.

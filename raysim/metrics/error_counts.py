@@ -61,7 +61,7 @@ def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Er
 
 def merged(parts: Iterable[ErrorCounts], order: Ints) -> ErrorCounts:
     """Combine the counts of all actors; each simulates some of ``N`` hospitals. ``order [N]`` are the indices that sort
-    the concatenated hospitals.
+    the hospitals of all ``parts`` by id.
     """
     each = list(parts)
     total = np.zeros(1 << 16, dtype=np.int64)

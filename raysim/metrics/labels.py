@@ -30,7 +30,7 @@ class TaskKind:
     - ``secondary``: further metrics; reports show their means next to the main metric.
     - ``objectives``: a sweep's default objectives, for accuracy and equity, and whether each is maximised or minimised.
     - ``reference``: for each possible objective, a value that is worse than any realistic one: the reference point of
-      the sweep's hypervolume. Errors have none.
+      the sweep's hypervolume. There is none for errors.
     - ``pooled``: the metrics that are also computed from the rows of all hospitals together.
     - ``measure(outputs, y, offsets)``: computes each hospital's ``figures`` from a model's outputs. ``summarise(figures
       [H, ...], stays [H])``: computes the metrics over ``H`` hospitals by name; ``stays`` are their numbers of rows.
@@ -70,9 +70,9 @@ class TaskKind:
         return [*names, *self.pooled]
 
     def decimals(self, values: ArrayLike) -> int:
-        """Return the number of decimals that gives ``values`` of the headline metric three significant digits.
+        """Return the number of decimals for ``values`` of the headline metric.
 
-        It is always 3 for AUROC; for errors it depends on the largest value.
+        It is 3 for AUROC. For errors, it gives the largest value at least three significant digits.
         """
         if self.larger:
             return 3
@@ -84,7 +84,7 @@ class TaskKind:
 def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
     """Return all metrics of a classification task over ``H`` hospitals, by name.
 
-    ``figures [H, len(FIGURES)]`` are each hospital's metrics, and ``stays [H]`` its number of all rows.
+    ``figures [H, len(FIGURES)]`` are each hospital's metrics, and ``stays [H]`` the number of all its rows.
     """
     column = dict(zip(FIGURES, figures.T, strict=True))
     metrics = equity(column["auroc"], column["n"], stays) | accuracy_equity(column["accuracy"], column["n"])
@@ -97,7 +97,7 @@ def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, f
 def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
     """Return all metrics of a regression task over ``H`` hospitals, by name.
 
-    ``figures [H, len(ERRORS)]`` are each hospital's metrics, and ``stays [H]`` its number of all rows.
+    ``figures [H, len(ERRORS)]`` are each hospital's metrics, and ``stays [H]`` the number of all its rows.
     """
     column = dict(zip(ERRORS, figures.T, strict=True))
     metrics = error_equity(column["mae"], column["n"], stays)

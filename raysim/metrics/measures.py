@@ -79,7 +79,7 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     - Accuracy: the predicted class is the one with the largest logit (the first of equal ones).
     - Recall is the unweighted mean over the classes present in the segment.
     - AUROC and AUPRC are unweighted means of one-versus-rest values, ranked by the softmax probability. A class without
-      rows, or without rows of other classes, is left out; without classes, the mean is NaN.
+      rows, or without rows of other classes, is left out; if none is left, the mean is NaN.
     - ``events`` is NaN.
 
     If several logits of a row are ``inf``, their classes share the probability equally. A NaN logit, or a row of
@@ -130,7 +130,7 @@ class ScoreHistogram(NamedTuple):
     """The number of rows of each class in each bin of scores; histograms of different hospitals add up exactly.
 
     ``bins [B]`` are the bins that have rows, ascending. A bin is the first 16 bits of a float32 margin, encoded so that
-    bins are in the order of margins, and narrower than 1 % of the margin. ``positives [B]`` and ``negatives [B]`` are
+    bins are in the order of margins. It is narrower than 1 % of the margin. ``positives [B]`` and ``negatives [B]`` are
     the numbers of rows with and without the event in each bin.
     """
 

@@ -104,8 +104,8 @@ class ClassRows:
 
     @cached_property
     def ranks(self) -> Floats:
-        """AUROC and AUPRC of each class against all others in each segment, ``[2, S, C]``; NaN without rows of the
-        class or of other classes.
+        """AUROC and AUPRC of each class against all others in each segment, ``[2, S, C]``; NaN if a segment
+        has no rows of the class, or no other rows.
         """
         scores = self.log_p.astype(self.z.dtype)  # ranked at the precision of the logits: float32 takes the fast path
         each = np.full((2, self.segments.count, self.z.shape[1]), np.nan)

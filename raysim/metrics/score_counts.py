@@ -1,4 +1,5 @@
-"""Each hospital's counts of its scores: histograms by class, and rows at thresholds. Predictions stay at the hospital.
+"""Each hospital's counts of its scores: histograms by class, and numbers of rows at or above thresholds. Predictions
+stay at the hospital.
 
 Counts are integers, so the counts of several hospitals add up exactly, in any order. The label has two classes.
 """
@@ -60,7 +61,7 @@ class ScoreCounts(_Counts):
         return ScoreHistogram(self.bins[first:last], self.positives[first:last], self.negatives[first:last])
 
     def together(self) -> ScoreCounts:
-        """Return the counts summed over all hospitals, as if of one hospital."""
+        """Return the counts of all hospitals' rows together, as the counts of a single hospital."""
         total = merge_histograms([self.histogram])
         return ScoreCounts(np.array([len(total.bins)]), *total, self.at_least.sum(axis=0, keepdims=True))
 
@@ -90,7 +91,7 @@ def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, threshold
     """Count each hospital's rows of each class: in bins of scores, and at or above each threshold.
 
     ``margins [n]`` are log odds of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities. Hospital ``h``
-    has the rows ``offsets[h]:offsets[h + 1]``. A margin of NaN is above no threshold.
+    has the rows ``offsets[h]:offsets[h + 1]``. A margin of NaN reaches no threshold.
     """
     z, labels = floating(margins), np.asarray(y)
     segments = Segments.of(offsets, z, labels, classes=2)
@@ -111,7 +112,7 @@ def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, threshold
 
 def in_order(parts: Iterable[ScoreCounts], order: Ints) -> ScoreCounts:
     """Combine the counts of all actors; each simulates some of ``N`` hospitals. ``order [N]`` are the indices that sort
-    the concatenated hospitals.
+    the hospitals of all ``parts`` by id.
     """
     each = list(parts)
     stacked = ScoreCounts(*(np.concatenate(columns) for columns in zip(*each, strict=True)))

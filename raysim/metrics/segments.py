@@ -1,7 +1,7 @@
 """Segments: the concatenated rows of many hospitals, divided by offsets, and computations over each segment.
 
-Sums are over one segment at a time, so that a segment's results are the same bit for bit whatever other segments are in
-the call.
+Sums are computed for one segment at a time, so that a segment's results are the same bit for bit whatever other
+segments are in the call.
 """
 
 from __future__ import annotations

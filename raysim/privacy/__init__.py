@@ -1,1 +1,1 @@
-"""Differential privacy: clips, noise and accountants."""
+"""Differential privacy: clipping, noise and accountants."""

@@ -55,8 +55,8 @@ LEAST_DELTA = 1e-14
 1e-15."""
 
 MOST_NOISELESS = -20.0
-"""The logarithm of a noise multiplier. Noise with at most this multiplier counts as no noise, so that epsilon is
-infinite."""
+"""The natural logarithm of a noise multiplier. Noise with at most this multiplier counts as no noise, so that epsilon
+is infinite."""
 
 
 def library() -> Any:
@@ -98,7 +98,7 @@ def _epsilon(events: tuple[Event, ...], delta: float, longer: float = 1.0) -> fl
 
 
 def _together(events: Sequence[Gaussian]) -> float:
-    """Return the noise multiplier of a single release that costs as much privacy as all ``events`` together."""
+    """Return the multiplier of one release that costs as much privacy as all ``events``; none of them is sampled."""
     return float(sum(event.count / event.multiplier**2 for event in events) ** -0.5)
 
 
@@ -201,7 +201,7 @@ def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, del
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:
-    """Merge equal events by adding their counts; return the events in a fixed order."""
+    """Merge events that differ only in ``count``, and add their counts; return the events in a fixed order."""
     counts: dict[Event, int] = {}
     for event in events:
         one = replace(event, count=1)

@@ -34,7 +34,7 @@ def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
     """Return the ``vectors`` of one hospital's message, scaled by one factor so that their joint norm is at most
     ``clip``.
 
-    If their joint norm is at most ``clip``, the vectors are returned unchanged, bit for bit. If one value is not
+    If their joint norm is at most ``clip``, the vectors are returned unchanged, bit for bit. If any value is not
     finite, all vectors become zeros.
     """
     with np.errstate(over="ignore"):
@@ -56,7 +56,7 @@ def update_multiplier(multiplier: float, bits: float) -> float:
     Updates and bits together then cost as much privacy as one release with ``multiplier``. ``bits`` is the standard
     deviation of the noise on the sum of the bits, each of which is 1/2 or -1/2. The result is ``(multiplier^-2 - (2
     bits)^-2)^(-1/2)`` (Andrew et al., *Differentially Private Learning with Adaptive Clipping*, Theorem 1). Raises
-    ``ValueError`` if the bits alone cost as much or more.
+    ``ValueError`` if the bits alone cost at least as much as this release.
     """
     if multiplier == 0 or math.isinf(bits):
         return multiplier

@@ -38,8 +38,9 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Releases, with normal noise, of a sum to which a privacy unit may contribute several times, such as a patient
-    with data at several hospitals.
+    """Releases, with normal noise, of a sum to which a privacy unit may contribute several times.
+
+    For example, the unit may be a patient with data at several hospitals.
     """
 
     multiplier: float

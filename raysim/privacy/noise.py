@@ -1,4 +1,4 @@
-"""Noise for integer sums, from seeded streams or from the operating system."""
+"""Random numbers for the noise on integer sums, from seeded streams or from the operating system."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StepNormals:
         self._squares, self._numbers = np.empty(0), np.empty((0, 0), np.float32)
 
     def __call__(self, step: int, size: int) -> NDArray[np.floating]:
-        """Return the ``size`` numbers of ``step``; a later call may overwrite them."""
+        """Return the ``size`` numbers of ``step`` (from 0); a later call may overwrite them."""
         if self._origin == "system":
             return normals("system", (size,), self._seed, self._purpose)
         together = max(1, min(self._steps, TOGETHER // size))

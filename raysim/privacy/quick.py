@@ -66,7 +66,7 @@ def epsilon_at_several(
     """Return an upper bound of the epsilon of a patient with data at any ``places`` of the hospitals.
 
     ``steps`` has the noise multiplier, the sampling probability and the number of steps of each hospital. ``others`` is
-    the cost of each hospital's other releases, as in :func:`epsilon`.
+    the sum of ``1 / multiplier^2`` over one hospital's other releases, as in :func:`epsilon`.
     """
     made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
     if any(multiplier <= 0 for multiplier, _, _ in made):
@@ -121,15 +121,15 @@ def _converted(whole: Floats, delta: float) -> float:
 
 
 NOISELESS = -14.0
-"""The logarithm of the smallest noise multiplier that is tried."""
+"""The natural logarithm of the smallest noise multiplier that is tried."""
 
 
 @lru_cache(maxsize=4096)
 def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
     """Return a noise multiplier for which the bound :func:`epsilon` is at most ``target``.
 
-    Raises ``ValueError`` if there is none: for a given delta, the bound stays above some positive value however large
-    the noise is.
+    Raises ``ValueError`` if there is none: even with very large noise, the bound at a given delta stays above a
+    positive value.
     """
     from scipy.optimize import brentq  # a third of a second to import, and only a privacy guarantee needs it
 

@@ -20,7 +20,7 @@ SUMMED = ", in one secure sum"
 
 @dataclass(frozen=True)
 class ScalerNoise:
-    """How each hospital adds noise to the sums for means and standard deviations."""
+    """How each hospital adds noise to the sums for means and standard deviations of features."""
 
     mechanism: Mechanism
     unit: Literal["patient", "example"]
@@ -69,5 +69,5 @@ class ScalerNoise:
 
 
 def _of_a_row(width: int) -> Bounds:
-    """Return the largest norms of a row of ``width`` entries from -1 to 1."""
+    """Return the largest 1-norm and 2-norm of a row of ``width`` numbers from -1 to 1."""
     return Bounds(float(width), math.sqrt(width))

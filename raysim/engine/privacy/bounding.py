@@ -1,4 +1,4 @@
-"""Clipping of what a row, patient or hospital adds to a client program's sums, to a norm that the program declares."""
+"""Clips what a row, patient or hospital adds to a client program's sums. The program declares the largest norm."""
 
 from __future__ import annotations
 

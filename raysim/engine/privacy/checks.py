@@ -124,9 +124,7 @@ def _check_attacks(job: Job) -> None:
 
 
 def _check_importance(job: Job) -> None:
-    """Raise ``ConfigError`` if feature importances are configured: they reveal values of rows, and no noise protects
-    them.
-    """
+    """Raise ``ConfigError`` if feature importances are configured: they reveal values of rows, and get no noise."""
     if job.privacy is not None and job.evaluation.importance:
         raise ConfigError(
             f"evaluation.importance: {job.evaluation.importance} reveals values of columns and figures of permuted "
@@ -203,7 +201,10 @@ def _check_system(job: Job) -> None:
 
 
 def _check_descent(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` for a model or an optimiser with which gradients cannot be clipped for each patient."""
+    """Raise ``ConfigError`` for a model whose gradients cannot be clipped for each patient.
+
+    In mode ``pooled``, also for weight decay and for optimisers other than SGD.
+    """
     section, work = job.privacy, job.work
     assert section is not None
     model = work.model.bind(federation, "cpu", work.precision)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatisticRelease(HospitalStep):
-    """The hospital's side of a noisy statistic: it adds noise to the hospital's sums over its own rows."""
+    """The step in which a hospital adds noise to a statistic, which consists of sums over the hospital's rows."""
 
     noise: StatisticNoise
     seed: int

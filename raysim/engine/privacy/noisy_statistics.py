@@ -105,8 +105,9 @@ class FirstAnswers:
         """Request from hospitals, by calling ``ask``, the statistics that need noise: each hospital's number of
         patients or rows, and its number of rows of each class.
 
-        A resumed run takes them from ``earlier``, the result of :attr:`memory`, if noise is random. If noise is seeded,
-        ``earlier`` is ignored: hospitals compute the same answers again, so a tampered checkpoint cannot change them.
+        A resumed run takes these statistics from ``earlier``, a value of :attr:`memory`, if noise comes from the
+        operating system. If noise is seeded, ``earlier`` is ignored: hospitals compute the same answers again, so a
+        tampered checkpoint cannot change them.
         """
         section, sizes, labels = job.privacy, None, None
         if earlier is not None and section is not None and section.noise == "system":

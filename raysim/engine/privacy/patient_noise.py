@@ -59,8 +59,8 @@ class PatientNoise(Guard):
             )
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort. In mode ``pooled``, hospitals send gradients, and the weight of each is minus the step
-        size of its sum (:meth:`_steps`).
+        """Return the cohort. In mode ``pooled``, hospitals send gradients, each weighted with minus the step size of
+        the sum to which the gradient is added (:meth:`_steps`).
         """
         problem, pooled = cohort.problem, self._section.effective_mode == "pooled"
         if problem is None:

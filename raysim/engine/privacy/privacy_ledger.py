@@ -116,10 +116,10 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
 
 
 def _at_each_of_two(noisy: Mapping[str, Single], summed: Sequence[str]) -> list[Single]:
-    """Return the releases other than updates of each of two hospitals that have the same patient.
+    """Return one hospital's releases other than updates, with the noise that counts for a patient at two hospitals.
 
-    A patient at both changes a secure sum, such as those of the kinds ``summed``, by up to two bounds. Two sums whose
-    noise is smaller by the square root of 2 cost as much.
+    Such a patient changes a secure sum (of a kind in ``summed``) by up to two bounds. This costs as much as two sums,
+    one for each hospital, whose noise is smaller by the factor ``sqrt(2)``.
     """
     return [
         replace(event, multiplier=event.multiplier / math.sqrt(2.0))

@@ -36,7 +36,7 @@ MODES = ("pooled", "distributed")
 
 @dataclass(frozen=True)
 class ProgramRelease(HospitalStep):
-    """The hospital's side of noise on a client program's sums."""
+    """The noise that a hospital adds to a client program's sums."""
 
     unit: Literal["hospital", "patient", "example"]
     """What the noise protects: a hospital, a patient or a row (``example``)."""
@@ -80,7 +80,7 @@ def bound_of(program: Program) -> float:
 
 
 class ProgramNoise(Step):
-    """The server's side of noise on a client program's sums."""
+    """The server's step that makes hospitals add noise to a client program's sums."""
 
     def __init__(self, guarantee: Guarantee, job: Job) -> None:
         self._section, self._job, self._everyone = guarantee.section, job, guarantee.terms.hospitals

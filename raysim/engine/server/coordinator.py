@@ -59,8 +59,9 @@ class JobRun:
         return self._server.rounds
 
     def state_after_round(self) -> RunState | None:
-        """Return the state after the last round that was yielded, except the run's final round; None before the run
-        begins.
+        """Return the state at the start of the latest round; None before the first round.
+
+        Until the run's final round is yielded, this is the state after the last yielded round.
         """
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 

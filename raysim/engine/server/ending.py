@@ -30,7 +30,7 @@ class Ending:
     """The steps after the last round of a run. ``began`` is the time at which the run started.
 
     ``stopping`` has the validation losses of early stopping. ``best`` is the state after the round with the smallest
-    validation loss.
+    validation loss, if there is one.
     """
 
     def __init__(self, server: JobServer, stopping: Stopping | None, best: RemoteState | None, began: float) -> None:

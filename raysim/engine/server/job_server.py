@@ -178,8 +178,8 @@ class JobServer:
         return self.strategy.newcomers(replace(self.view, call=self.measure), self.state)
 
     def place_newcomers(self) -> None:
-        """Assign hospitals without training rows to clusters by the strategy's rule. The rule receives none of their
-        labels.
+        """Assign hospitals without training rows to clusters by the strategy's rule. The rule receives no labels of
+        these hospitals.
         """
         rule, cluster = self.newcomers(), self.state.cluster
         if rule is None or cluster is None:

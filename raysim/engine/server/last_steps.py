@@ -37,7 +37,9 @@ def with_fine_tuned(serve: dict[str, Ids], job: Job) -> dict[str, Ids]:
 
 
 def check_fine_tuned(job: Job, serve: Mapping[str, Ids], *, private: bool) -> None:
-    """Raise ``ConfigError`` if fine-tuning is configured, but the main model is not stored at the server."""
+    """Raise ``ConfigError`` if fine-tuning is configured, but some hospital does not use one complete model of
+    the server.
+    """
     if job.last.fine_tuning is None:
         return
     rows = headline(serve)[1]

@@ -29,7 +29,7 @@ def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[n
 def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
     """Return what the server has received from the hospitals ``ids`` that minimised ``problem``, sorted by hospital id.
 
-    ``units [G, P]`` are the sums of their updates in fixed point, then rows with further numbers.
+    The first rows of ``units`` are the sums of their updates in fixed point; later rows have further numbers.
     """
     trained = [partial for partial in partials if partial.ids is not None]
     homes = [partial.ids for partial in trained if partial.ids is not None]

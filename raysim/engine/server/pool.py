@@ -14,7 +14,10 @@ StateReferences = Sequence[Any]
 
 
 class Pool(Protocol):
-    """The processes that run hospitals. Results have one element for each process, in the order of ``served``."""
+    """The processes that run hospitals. Results have one element for each process.
+
+    ``served`` has the ids of each process's hospitals, in the same order.
+    """
 
     served: tuple[Ids, ...]
 

@@ -94,8 +94,8 @@ def _check_private(job: Job, section: PrivacySection) -> None:
 
 
 def check_immediate(call: Call, sizes: Ids, job: str) -> None:
-    """Raise :class:`StrategyError` if the strategy ``job`` may not make this ``call`` before the first round or outside
-    a round's training. ``sizes [N]`` are the hospitals' numbers of training rows.
+    """Raise :class:`StrategyError` if a strategy may not make this ``call`` before the first round or outside a round's
+    training. ``job`` is the strategy's name; ``sizes [N]`` are the hospitals' numbers of training rows.
     """
     try:
         check_call(call, sizes)
@@ -123,7 +123,7 @@ class ProgramCalls:
         """The ids of the hospitals called so far in this round, ascending."""
 
     def begin(self, round: int) -> None:
-        """Begin a ``round``: set the number of calls in the round to 0."""
+        """Begin a ``round`` in which no call has been made yet."""
         self._round, self._turns = round, Counter()
         self.called = np.zeros(0, np.int64)
 

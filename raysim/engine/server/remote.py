@@ -29,8 +29,8 @@ class RemoteHospitals:
     """All hospitals of a job, with what they store between rounds.
 
     What hospitals store is sent with each message, or remains in the process that created it. ``private [P]`` marks the
-    parameters that never leave a hospital. ``section`` determines the privacy noise on statistics. ``before`` has asked
-    the same hospitals for statistics earlier: a further answer of the same kind must have different noise.
+    parameters that never leave a hospital. ``section`` determines the privacy noise on statistics. ``before`` is an
+    earlier object for the same hospitals: their further answers of the same kind must have different noise.
     """
 
     remembered: StateReferences | None
@@ -58,8 +58,8 @@ class RemoteHospitals:
         return partials
 
     def answers(self, call: Call, round: int, job: str, shares: int = 0) -> Answers:
-        """Return hospitals' answers to a call that the strategy ``job`` makes before the first round or outside a
-        round's training.
+        """Return hospitals' answers to a call that the strategy makes before the first round or outside a round's
+        training. ``job`` is the strategy's name.
 
         ``shares`` is 0 if each hospital adds the full noise. If each hospital adds only a share of the noise,
         ``shares`` is the number of hospitals.

@@ -1,6 +1,6 @@
 """Checks that a checkpoint fits the run: a changed checkpoint is rejected before any training.
 
-Shapes and counts are checked, and that numbers are finite. The traffic ledger, and the vectors that hospitals store for
+Shapes and counts must fit, and numbers must be finite. The traffic ledger, and the vectors that hospitals store for
 error feedback, are also checked for removed entries, which would cause no error later.
 """
 
@@ -31,7 +31,7 @@ hospital's rows."""
 
 
 def check_resumed(server: JobServer, since: RunState) -> None:
-    """Raise ``ValueError`` if the saved state ``since`` lacks an entry or belongs to another job."""
+    """Raise ``ValueError`` if the saved state ``since`` is incomplete or belongs to another job."""
     check_state(since.state, server.view)
     job, hospitals, history = server.job, len(server.everyone), since.history
     for states in (since.states, None if since.best is None else since.best.states):
@@ -140,11 +140,12 @@ def check_residuals(states: HospitalStates | None, history: History, *, all_trai
 
 
 def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequence[Ids]], *, always: bool) -> None:
-    """Raise ``ValueError`` if entries have been removed from the traffic ledger of a run with a privacy guarantee.
+    """Raise ``ValueError`` if the traffic ledger of a run with a privacy guarantee lacks messages or names wrong
+    senders.
 
     - ``setup``: the ledger of messages before the first round, computed again.
     - ``due``: a function that returns, for a round, one or more lists of the hospitals that had to send an update.
-    - ``always``: whether every round in which updates were requested must have an entry.
+    - ``always``: whether the ledger must have an entry for every round in which updates were requested.
     """
     known = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent, _ in history.ledger.entries if t == 0}
     for _, kind, ids, sent, _ in setup.entries:

@@ -249,8 +249,8 @@ class UpdatePipeline:
 
     @property
     def canary_components(self) -> Floats | None:
-        """Return the component of each round's update along each canary of a privacy audit, ``[rounds, M]``; None
-        without canaries.
+        """Return the component of each round's update along each of a privacy audit's ``M`` canaries, ``[rounds, M]``;
+        None without canaries.
         """
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
@@ -291,8 +291,8 @@ class UpdatePipeline:
             self.secure.resume(memory["secure"])
 
     def _target(self, honest: State, trainable: Ids) -> Ids:
-        """Return the honest hospitals of the cluster that lying hospitals try to enter: the one with the most honest
-        hospitals.
+        """Return the honest hospitals of the cluster that lying hospitals try to enter. This cluster has the most
+        honest hospitals.
         """
         if honest.cluster is None:
             raise ConfigError(

@@ -99,7 +99,7 @@ def audit(
 
 EXACT = 1e-6
 """Largest deviation at which a row counts as reconstructed exactly, as a share of the row's largest absolute value, or
-of 1 if that is larger."""
+of 1 if all values are smaller."""
 
 
 def reading(inverted: pd.DataFrame, *, protected: bool) -> dict[str, Any]:

@@ -192,8 +192,8 @@ class Auditor:
         } | {f"found_at_{share:g}": caught for share, caught in detected.at.items()}
 
     def _of_sums(self) -> dict[str, Any] | None:
-        """Count the training rows that can be reconstructed from the sums over rows that hospitals send for a two-class
-        regression. Returns None if there are no such sums.
+        """Count the training rows that can be reconstructed from the sums that hospitals send for a two-class
+        regression. Returns None if hospitals send no such sums.
         """
         federation, strategy = self._federation, self._job.strategy
         clear = getattr(strategy, "sums", None) == "clear"
@@ -246,7 +246,7 @@ class Auditor:
 def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
     """Return how well a membership attack succeeds over all rows.
 
-    ``rows`` has one row per hospital, then one row for all hospitals together.
+    The table ``rows`` has one row per hospital, then one row for all hospitals together.
     """
     everywhere, each = rows.iloc[-1], rows.iloc[:-1]
     # DeLong's variance shrinks as AUROC grows, which would bias the slope; under chance it depends on counts alone.

@@ -123,7 +123,7 @@ def _canary_parameters(layout: Layout, columns: int) -> Ids:
 
 
 def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
-    """Return each hospital's noise divided by the number of patients that it samples.
+    """Return the standard deviation of the noise in each hospital's update, ``[N]``, up to a common factor.
 
     All are 1 unless hospitals add noise in each of their training steps.
     """

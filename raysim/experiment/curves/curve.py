@@ -161,7 +161,9 @@ def _run(
 
 
 def figures_of(task: TaskKind, part: str) -> list[str]:
-    """Return the columns of ``hospitals.csv`` that a curve can show. ``part`` is the part, such as ``test``."""
+    """Return the columns of ``hospitals.csv`` that a curve can show. ``part`` is the evaluated part of the rows, such
+    as ``test``.
+    """
     return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
 
 

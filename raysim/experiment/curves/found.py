@@ -2,8 +2,8 @@
 the smallest or largest tried.
 
 All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals
-(:func:`raysim.statistics.differences.paired.paired`), at the hospitals and seeds where all of them define the metric.
-The confidence intervals are simultaneous over all pairs
+(:func:`raysim.statistics.differences.paired.paired`), at the hospitals and seeds where the metric is defined for all
+values. The confidence intervals are simultaneous over all pairs
 (:func:`raysim.statistics.differences.simultaneous.adjusted`).
 """
 
@@ -33,7 +33,7 @@ from raysim.statistics.differences.simultaneous import adjusted
 NAN = math.nan
 
 SHARES = tuple(figure.name for figure in SCORES if figure.larger)
-"""Figures from 0 to 1 of which more is better, as AUROC. R² can be below 0."""
+"""The metrics from 0 to 1 whose larger values are better, such as AUROC. R², which can be below 0, is not included."""
 
 
 @dataclass(frozen=True)

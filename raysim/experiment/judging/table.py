@@ -64,8 +64,8 @@ class Reading:
     event: str | None = None
     """The label value that is the event. None means ``1`` or ``true``."""
     common: bool = False
-    """Whether to evaluate only the rows for which all models have predictions. If not, a row that a model lacks is an
-    error."""
+    """Whether to evaluate only the rows for which all models have predictions. If not, a row without a prediction of
+    some model is an error."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Plans a run without executing it: placement of hospitals, memory of each actor, bytes of a round.
 
 The messages of the strategy's first round are made with placeholder values and measured, so that the planned bytes
-equal those of a run.
+equal those of this round in a run.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from raysim.report.svg import PLAIN, Figure, Style
 from raysim.statistics.differences.paired import Limits
 
 ENDS = {"": "estimate", "_low": "low", "_high": "high"}
-"""For the suffix of an estimate or limit in ``answer.json``, the column of the summary table."""
+"""For each suffix of a key in ``answer.json``, the column of the summary table with the estimate or limit."""
 
 MOST = 40
 """Largest number of hospitals in a plot; those with the most rows are plotted."""
@@ -49,12 +49,12 @@ def lines(found: Found, clinical: ClinicalSection | None) -> dict[Key, Line]:
 
 
 def mean(pooled: Mapping[Any, Any], digits: int) -> str:
-    """Return the mean of a figure over hospitals with its confidence interval, as text."""
+    """Return the mean of a metric over hospitals with its confidence interval, as text."""
     return with_interval(pooled["estimate"], pooled["low"], pooled["high"], digits)
 
 
 def next_one(pooled: Mapping[Any, Any], digits: int) -> str:
-    """Return a clause with the figure's prediction interval for a further hospital; empty if it is unknown."""
+    """Return a clause with the metric's prediction interval for a further hospital; empty if it is unknown."""
     if not np.isfinite(pooled["next_low"]):
         return ""
     return f"; at the next hospital {interval(pooled['next_low'], pooled['next_high'], digits)}"
@@ -118,7 +118,7 @@ def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
 def plots(found: Found, models: Mapping[Key, str], looks: Mapping[Key, Style]) -> Sequence[Figure]:
     """Plot performance at hospitals that were left out of training, and the gain from labelled rows of such hospitals.
 
-    The forest plot shows the first of ``models``, the recommended model; the gain is plotted for all of them.
+    The forest plots show the first of ``models``, the recommended model; the gain is plotted for all ``models``.
     ``models`` maps models to their readable names, ``looks`` to their styles.
     """
     table = found.hospitals

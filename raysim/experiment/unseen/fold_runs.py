@@ -29,12 +29,12 @@ from raysim.storage.manifest import Manifest
 SHELF, LOCK = "folds-", ".lock"
 
 STARTING = 60.0
-"""The age in seconds below which a free lock may belong to a comparison that has created it and is about to hold it."""
+"""A free lock younger than this many seconds may belong to a comparison that has created it and is about to hold it."""
 """The prefix of a comparison's folder in the cache, and the suffix of its lock file."""
 
 COLUMNS = ("prepared", "raw")
-"""Names of the two versions of a fold's data in the cache: with the columns as the configuration's own model needs
-them, or as other models do."""
+"""Names of the two versions of a fold's data in the cache. The first has the columns as the configuration's own model
+needs them, the second as other models do."""
 
 
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
@@ -151,8 +151,8 @@ class FoldRuns:
 
 @contextlib.contextmanager
 def _own_shelf(shelf: str) -> Iterator[None]:
-    """Lock the cache folder ``shelf`` for this comparison, and remove its content before and afterwards. Also removes
-    the cache folders of killed comparisons, whose locks are free.
+    """Lock the cache folder ``shelf`` for this comparison, and remove its content afterwards. First removes the cache
+    folders of killed comparisons, whose locks are free.
     """
     for lock in cache_folder().glob(f"{SHELF}*{LOCK}"):
         with contextlib.suppress(ConfigError, ResourceError, OSError):

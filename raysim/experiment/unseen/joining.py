@@ -38,7 +38,7 @@ RIDGE = 1.0
 """The L2 penalty on the weights of a head that a joining hospital fits to its labelled rows."""
 
 SAME = 1e-9
-"""Relative standard deviation up to which an output of a body counts as constant."""
+"""Largest standard deviation, relative to the mean, at which an output of the body counts as constant."""
 
 
 NOBODY = "nobody"
@@ -72,8 +72,8 @@ def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) 
     """Train hospital ``h``'s own model as a participant trains alone. ``joined`` has the indices of its labelled test
     rows.
 
-    Returns None if the rows have only one class, or if the strategy has no model ``served`` for hospitals that train
-    alone.
+    Returns None if the rows have fewer than two different labels, or if the strategy has no model ``served`` for
+    hospitals that train alone.
     """
     config, federation, seed = run.config, run.result.federation, run.result.seed
     rows = np.arange(len(federation.y))[federation.rows(h, "test")]
@@ -98,8 +98,8 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
     """Fit the model head of hospital ``h`` to its labelled test rows; the shared body of the model does not change.
 
     ``joined`` has the indices of these rows. The head's weights have an L2 penalty of :data:`RIDGE`. Returns None if
-    these rows have only one label, if the label has more than two classes, if the hospital does not use a single model
-    of the server, or if the model's output is not linear in the head.
+    these rows have fewer than two different labels, if there are more than two classes, if the hospital does not use a
+    single model of the server, or if the model's output is not linear in the head.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
@@ -121,7 +121,8 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
 def _fitted(X: NDArray[Any], offset: NDArray[Any], y: NDArray[Any], link: str) -> NDArray[Any]:
     """Fit a generalised linear model with ``offset`` to ``X [n, p]`` and ``y``, and return its coefficients ``[p]``.
 
-    The first column of ``X`` is the intercept; the other coefficients have an L2 penalty of :data:`RIDGE`.
+    The first column of ``X`` is the intercept; the other coefficients have an L2 penalty of :data:`RIDGE`. ``link`` is
+    ``logit``, ``log`` or ``identity``.
     """
     from scipy.optimize import minimize  # imported late to start runs faster
     from scipy.special import expit
@@ -171,7 +172,7 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
     """Fine-tune a model for hospital ``h`` on its labelled test rows. ``served`` names the model.
 
     ``joined`` has the indices of the rows. Returns None if there are no such rows, if the hospital does not use a
-    single model of the server, or if its model was recalibrated.
+    single model of the server, or if ``served`` is the recalibrated model.
     """
     row = _chosen(run, served, h, joined)
     if row is None or not len(joined):
@@ -254,7 +255,7 @@ def _row(run: LeftOut, served: str, h: int) -> int | None:
 def _bound(run: LeftOut, h: int, precision: str = "") -> tuple[Model, NDArray[Any], NDArray[Any]]:
     """Return the model for computations, with all features and labels of hospital ``h``.
 
-    The model computes in ``precision``.
+    The model computes in ``precision``; empty means the configured precision.
     """
     federation = run.result.federation
     rows = federation.rows(h, "test")

@@ -31,8 +31,8 @@ def store(folder: Path, judged: Sequence[Judged], ticket: str) -> None:
 def load(folder: Path, fold: Fold, seed: int, ticket: str) -> list[Judged] | None:
     """Return the results that :func:`store` wrote for the comparison with the id ``ticket``.
 
-    Returns None without readable results of this comparison, if the run's files have changed since, or if the run has
-    unsent MLflow records.
+    Returns None if there are no readable results of this comparison, if the run's files have changed since, or if the
+    run has unsent MLflow records.
     """
     try:
         arrays, header = read_tensors((folder / JUDGED).read_bytes())

@@ -99,8 +99,8 @@ class Judged:
     folder: Path
     """The folder of the run's files."""
     rows: Mapping[tuple[str, Joins], tuple[JudgedRows, ...]]
-    """The evaluated rows of each hospital of the fold. The key is the model's name and the number of the hospital's
-    labelled rows that adapt the model."""
+    """The evaluated rows of each hospital of the fold. The key is the model's name and how many (or ``all``)
+    labelled rows of the hospital adapt the model."""
     everything: Mapping[str, AllRows]
     """All rows of each hospital of the fold, by the hospital's name."""
     notes: tuple[str, ...]
@@ -190,7 +190,7 @@ def _joining(
     configured number.
 
     Either all rows of a patient are labelled or none, so there may be fewer labelled rows than configured. Configured
-    numbers that leave too few rows for evaluation are omitted.
+    numbers that leave too few rows for evaluation are omitted. If all are omitted, the only number is 0.
     """
     people = federation.identities[federation.rows(h, "test")]
     present, turn = np.unique(people, return_inverse=True)

@@ -48,7 +48,9 @@ MOST_LACKING = 0.1
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
-    """Make ``unseen.csv``: one row per strategy, model, seed, number of labelled rows, and left-out hospital."""
+    """Make ``unseen.csv``: one row per strategy, model, seed, left-out hospital, and number of its rows that adapt the
+    model.
+    """
     return pd.concat([_by_hospital(each, task, clinical) for each in unseen], ignore_index=True)
 
 
@@ -85,9 +87,10 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
 
 
 def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSection | None) -> pd.DataFrame:
-    """Make ``unseen_summary.csv``: means over hospitals by strategy, model, metric and number of labelled rows.
+    """Make ``unseen_summary.csv``: means over hospitals by strategy, model, metric and ``k``.
 
-    ``table`` is the result of :func:`by_hospital`. There are no rows for a label of more than two classes.
+    ``k`` is the number of labelled rows that adapt the model. ``table`` is the result of :func:`by_hospital`. There are
+    no rows for a label of more than two classes.
     """
     rows = []
     for strategy, model, k in dict.fromkeys((each.strategy, each.model, each.k) for each in unseen):
@@ -152,7 +155,7 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
 
 
 def _pooled_errors(mae: NDArray[Any], rmse: NDArray[Any], rows: NDArray[Any]) -> Pooled:
-    """Pool hospitals' mean absolute errors, in units of their mean: a spread may be a few times as large at most."""
+    """Pool hospitals' mean absolute errors, with a spread between hospitals of at most a few times their mean."""
     known = np.isfinite(mae) & np.isfinite(rmse)
     unit = float(mae[known].mean()) if known.any() else 1.0
     mae, rmse = np.where(known, [mae, rmse], np.nan)
@@ -182,10 +185,12 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
 
 
 def _smoothed(variance: NDArray[np.float64], rows: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the ``variance [H]`` of each hospital's mean over its ``rows [H]``, with one variance of a row for all.
+    """Return the variance of each hospital's mean over its ``rows [H]``, with the same variance per row for all.
+
+    ``variance [H]`` are the variances computed from each hospital's own rows.
 
     A hospital's own variance is correlated with its mean: by chance, few events make both the log loss and its variance
-    small. Weights from own variances would therefore bias the mean over hospitals.
+    small. Weights from such variances would therefore bias the mean over hospitals.
     """
     known = np.isfinite(variance) & (rows > 1)
     if not known.any():
@@ -235,7 +240,7 @@ def differences(
     """Make ``unseen_difference.csv``: differences of AUROC per strategy and model; empty unless the label has two
     classes.
 
-    One row is hospitals' AUROC when they take part in training minus their AUROC when left out. Another row is the
+    One row has hospitals' AUROC when they take part in training minus their AUROC when left out. Another row has the
     AUROC at left-out hospitals minus the AUROC of the strategy ``reference`` at the same hospitals.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]

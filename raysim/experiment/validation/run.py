@@ -79,7 +79,7 @@ class Validated:
 def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Path | None = None) -> Validated:
     """Evaluate an existing ``model`` at every hospital of the data that a configuration names.
 
-    ``model`` is a folder of ``raysim export``, an exported ONNX or JSON file, or a column of the data. Raises
+    ``model`` is a folder written by ``raysim export``, an exported ONNX or JSON file, or a column of the data. Raises
     ``ConfigError`` or ``DataError`` if the model or the data cannot be used.
     """
     config, path, test = reading.resolve(source, overrides, reads=()), Path(model).expanduser(), False
@@ -124,8 +124,8 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
 
 
 def _check_classes(exported: Exported, classes: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for a model without two classes, and ``DataError`` if it has the same two classes, but the
-    other one is its event. Without preprocessing, its classes are unknown.
+    """Raise ``ConfigError`` for a model without two classes, and ``DataError`` if the model's event is the first
+    of ``classes`` instead of the second. Without preprocessing, the model's classes are unknown.
     """
     theirs = None if exported.preprocessing is None else list(exported.preprocessing.classes)
     if theirs is not None and len(theirs) != 2:
