@@ -44,25 +44,24 @@ add keys to the section:
 $ raysim plan --nodes 1x2cpu --set model=mlp --set model.hidden=[8] --set strategy=fedprox --set strategy.mu=0.1
 ```
 
-`data`, `model`, `selection` and `strategy` each name a plug-in. Their keys that the table does not list are settings of
-this plug-in. For example, `raysim list sources synthetic` prints the keys of the source `synthetic`. The `config.yaml`
-in a run's folder is the complete configuration with these keys, and repeats the same run. `null` means "not set";
-`NAME` is a hospital's name.
+Each of the sections `data`, `model`, `selection` and `strategy` names a plug-in. Keys that the table does not list are
+settings of the plug-in. For example, `raysim list sources synthetic` prints the keys of the source `synthetic`. The
+`config.yaml` in a run's folder is the complete configuration with these settings, and repeats the same run. `null`
+means "not set"; `NAME` is a hospital's name.
 
 raysim refuses a key that has no effect but differs from its default. Examples are `training.batch_size` with `strategy:
 newton`, `training.rounds` with boosted trees, and `model` together with `models` in a comparison. In a comparison, a
 key is accepted if at least one strategy uses it. If a strategy always calls all hospitals, raysim ignores `selection`
-and prints a note. The `config.yaml` of a run contains only the keys that this run uses; all other keys have their
-defaults.
+and prints a note. In the `config.yaml` of a run, keys that the run does not use have their defaults.
 
 Paths that raysim **reads** are `data.path` and other paths of a source, `strategy.from`, `system.trace` and
 `system.table`. In a YAML file these paths are relative to the file's folder. With `--set`, or in a configuration made
-in Python, they are relative to the working directory. raysim stores them as absolute paths, so `config.yaml` names the
-same files from any working directory. Paths that raysim **writes** (`--out`, `tracking.uri`, `checkpoint.path`) are
-relative to the working directory.
+in Python, they are relative to the working directory. raysim stores all these paths as absolute paths, so `config.yaml`
+names the same files from any working directory. Paths that raysim **writes** (`--out`, `tracking.uri`,
+`checkpoint.path`) are relative to the working directory.
 
-The commands `raysim sweep`, `study` and `curve` read the sections of the same names. [Sweeps](sweeps.md),
-[the metric study](study.md) and [coalitions](coalitions.md) list the keys of these sections that have no default.
+The commands `raysim sweep`, `study` and `curve` read the sections of their names. [Sweeps](sweeps.md), [the metric
+study](study.md) and [coalitions](coalitions.md) list the keys of these sections that have no default.
 
 | key | type | default | range | meaning |
 |---|---|---|---|---|
