@@ -109,7 +109,7 @@ def level_of(nodes: Ints) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A request for the histograms of ``nodes [m]``; node ``i`` is in the partly grown tree ``trees[which[i]]``."""
+    """A request for the histograms of ``nodes [m]``; ``nodes[i]`` is in the partly grown tree ``trees[which[i]]``."""
 
     trees: Sequence[Grown]
     which: Ints

@@ -1,4 +1,4 @@
-"""The scheduler of a job, asynchronous training, and checks that a run with unreliable hospitals can make progress."""
+"""The choice of a run's scheduler, asynchronous training, and checks that unreliable hospitals allow progress."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class AsynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))
 
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
-        """Start local updates at available hospitals until the configured number of hospitals is training.
+        """Start local updates at available hospitals, so that at most the configured number of hospitals is training.
 
         Return how many hospitals were called, and the bytes sent to hospitals whose updates are lost.
         """

@@ -85,7 +85,7 @@ class CsRcfl(Strategy):
     folds: int = 5
     """The number of folds of the cross-validation over ``radii``."""
     kappa: float = 1.0
-    """κ: the cost of a flipped label; ``.inf`` makes labels certain."""
+    """κ: the cost of a flipped label; with ``.inf`` labels cannot change."""
     transfer: Literal["robust", "plain"] = "robust"
     """The losses by which hospitals compare models: ``robust``, or ``plain`` (robust losses with radius 0)."""
     robust: bool = False

@@ -122,7 +122,7 @@ class PatientClusters:
         return scores
 
     def only(self, groups: Ids) -> PatientClusters:
-        """Return the division that has only the clusters ``groups``."""
+        """Return the division that has only the clusters with the indices ``groups``."""
         factors = None if self.factors is None else self.factors[groups]
         left = replace(self, means=self.means[groups], offsets=self.offsets[groups], factors=factors, local=None)
         if self.local is None:
@@ -135,7 +135,7 @@ class PatientClusters:
 
 @dataclass(frozen=True)
 class ClustersLeft(Statistic):
-    """A message that tells hospitals which ``clusters [G]`` contain training rows. Hospitals send nothing back."""
+    """A message with the indices ``clusters`` of all clusters with training rows. Hospitals send nothing back."""
 
     name = "clusters_left"
     shape = (0,)

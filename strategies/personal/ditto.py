@@ -39,7 +39,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class Ditto(Weighted):
-    """Own models with a proximal term towards the global model (Ditto); weighted as in FedAvg.
+    """Own models with a proximal term towards the global model (Ditto); hospitals are weighted as in FedAvg.
 
     The server stores two models: row 0 is the global model, and row 1 the common initial model.
     """
@@ -68,7 +68,7 @@ class Ditto(Weighted):
         return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        """Return ``[N, 2]``: the weights of the server's two models in the initial own model of each of N hospitals."""
+        """Return ``[N, 2]``: every own model starts from the server's second model, the common initial model."""
         return np.tile([0.0, 1.0], (len(view.sizes), 1))
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
