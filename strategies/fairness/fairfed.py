@@ -181,7 +181,7 @@ OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
 
 
 def check_group(attribute: str, privileged: Privileged) -> None:
-    """Raise ``ValueError`` unless ``privileged`` is a range if the attribute is ``age``, and a text otherwise."""
+    """Raise ``ValueError`` if ``privileged`` does not fit: ``age`` needs a range, every other attribute a text."""
     if attribute != "age":
         if not isinstance(privileged, str):
             raise ValueError(
