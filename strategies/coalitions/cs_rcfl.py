@@ -89,7 +89,7 @@ class CsRcfl(Strategy):
     transfer: Literal["robust", "plain"] = "robust"
     """The losses by which hospitals compare models: ``robust``, or ``plain`` (robust losses with radius 0)."""
     robust: bool = False
-    """Whether hospitals also train their own models robustly."""
+    """Whether hospitals train their own models with the robust loss instead of the mean loss."""
     seconds: Annotated[float, Limit(at_least, 0, finite=False)] = 60.0
     """The time limit of the search for coalitions, in seconds."""
 

@@ -130,7 +130,7 @@ class NearestSkew(Newcomers):
     participants: Skews
     """The counts of the h hospitals that were clustered."""
     cluster: Ids
-    """For each of these h hospitals, the index of its cluster's model in ``State.models``, ``[h]``."""
+    """For each of the h clustered hospitals, the index of its cluster's model in ``State.models``, ``[h]``."""
     by: tuple[Aspect, ...]
     epsilon: Smoothing
     classes: int

@@ -47,7 +47,7 @@ class Ditto(Weighted):
     lam: NonNegativeFloat = 1.0
     """λ: the weight of the proximal term between a hospital's own model and the global model."""
     epochs: NonNegativeInt | None = 1
-    """Epochs of the own model in a round; null means ``training.local_epochs``."""
+    """The number of epochs for which the own model is trained in a round; null means ``training.local_epochs``."""
     learning_rate: NonNegativeFloat | None = None
     """Learning rate of the own model; null means ``training.learning_rate``."""
 
