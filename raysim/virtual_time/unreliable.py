@@ -37,8 +37,8 @@ def scheduler(
     measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
-    """Return a run's scheduler, which continues from ``clock`` (None: the beginning), and ``view`` adjusted to
-    ``section``."""
+    """Return a run's scheduler, which continues from ``clock`` (None: the beginning), and a copy of ``view`` with the
+    usual duration of rounds and the over-selection of ``section``; without a section, ``view`` itself."""
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
         return PerfectScheduler(strategy), view

@@ -162,8 +162,8 @@ def nearest_centres(columns: Ids, centres: Floats, encoder: str | None = None) -
 
 
 def most_likely_components(columns: Ids, mixture: Mixture) -> PatientClusters:
-    """Return the division in which each patient belongs to the component g of ``mixture`` with the largest
-    ``w_g N(x; mu_g, Sigma_g)``."""
+    """Return the division in which each patient x belongs to the component g of ``mixture`` with the largest product of
+    weight and density, ``w_g N(x; mu_g, Sigma_g)``."""
     lower = np.linalg.cholesky(mixture.covariances)
     spread = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
     return PatientClusters(columns, mixture.means, np.log(mixture.weights) - spread, np.linalg.inv(lower))
