@@ -135,7 +135,7 @@ class Strategy(Settings):
     """What the strategy needs of hospitals' updates, such as only their sum. Some needs rule out privacy guarantees."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """Maps each key that only similar strategies have to the end of the key's error message: what to do instead."""
+    """For each key that only similar strategies have: the end of its error message, which says what to do instead."""
     takes_trees: ClassVar[bool] = False
     """Whether the strategy can train boosted trees, whose parameters cannot be averaged."""
 
@@ -149,8 +149,8 @@ class Strategy(Settings):
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         """Raise ``ValueError`` if a hyper-parameter does not fit the hospitals' ``names`` and numbers of training rows.
 
-        It is called before anything starts. The message begins with the setting's name, for example ``clusters: 9 is
-        more than ...``.
+        The method is called before anything starts. The message begins with the setting's name, for example
+        ``clusters: 9 is more than ...``.
         """
 
     def hides_sums(self) -> bool:
@@ -168,7 +168,7 @@ class Strategy(Settings):
     def check_training(self, training: Training) -> None:
         """Raise ``ValueError`` for a model or an optimiser with which the strategy is not defined.
 
-        It is called before anything starts. The message begins with the configuration's key:
+        The method is called before anything starts. The message begins with the configuration's key:
         ``training.optimizer: ...``.
         """
 
@@ -270,8 +270,8 @@ class Strategy(Settings):
         return {name: of_model for name in self.serves if (of_model := rows[name]) is not None}
 
     def asks(self, rounds: int) -> Mapping[str, int]:
-        """Return how often a hospital sends statistics in a run of ``rounds`` rounds, by kind. The noise of a privacy
-        guarantee is chosen for these numbers. Kinds that are not named are sent at most once.
+        """Return, for each kind of statistics, how often a hospital sends it in a run of ``rounds`` rounds. The noise
+        of a privacy guarantee is chosen for these numbers. Kinds that are not named are sent at most once.
         """
         return {}
 

@@ -32,8 +32,8 @@ class Bins:
 
     @staticmethod
     def between(edges: Sequence[Floats], levels: tuple[int, ...]) -> Bins:
-        """Return the bins of ``F`` columns from ``edges`` (none for categories) and numbers of categories,
-        ``levels``.
+        """Return the bins of ``F`` columns. ``edges`` has the edges of each column (none for categories), and
+        ``levels`` each column's number of categories (0 for numbers).
         """
         return Bins(np.concatenate([np.zeros(0), *edges]), np.array([len(each) for each in edges], np.int64), levels)
 

@@ -112,10 +112,11 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
 def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
-    """Return the first ``bits`` bits of the values with the ``ranks [F, R]``, and the number of values whose first
-    ``bits`` bits are not larger.
+    """Return the first ``bits`` bits of the values with the ``ranks [F, R]``, and for each of these the number of
+    values whose first ``bits`` bits are not larger.
 
-    Ranks count from 1. For ranks that are not between 1 and ``total [F]``, results are meaningless.
+    Ranks count from 1. ``total [F]`` is the number of recorded values, and ``first [F, 256]`` has the counts by the
+    first 8 bits. For ranks that are not between 1 and ``total``, results are meaningless.
     """
     F, R = ranks.shape
     which = np.repeat(np.arange(F), R)

@@ -2,7 +2,7 @@
 
 The nodes of a tree are numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``. Of two
 children, only the histogram of the child with fewer rows is requested, or of the left child if both have equally many.
-Subtracting it from the parent's histogram gives the other child's exactly, because histograms consist of whole numbers.
+Subtracting it from the parent's histogram gives that of the other child exactly, because all are whole numbers.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def level_of(nodes: Ints) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A request for the histograms of ``nodes [m]``; node ``i`` is in the partly grown tree ``trees[which[i]]``."""
+    """A request for the histograms of ``nodes [m]``; ``nodes[i]`` is in the partly grown tree ``trees[which[i]]``."""
 
     trees: Sequence[Grown]
     which: Ints

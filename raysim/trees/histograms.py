@@ -40,7 +40,7 @@ class Cells:
     count: int
     """The number of cells in all groups together."""
     of_bins: sparse.csr_array
-    """A matrix ``[W, count]``: 1 if a cell belongs to a bin, otherwise 0."""
+    """A matrix ``[W, count]`` for the ``W`` bins of all columns: 1 if a cell belongs to a bin, otherwise 0."""
 
     def of(self, codes: NDArray[np.uint8]) -> NDArray[np.int32]:
         """Return the index of each row's cell in each group of columns, ``[n, G]``, from the rows' bins ``codes [n,

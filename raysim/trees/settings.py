@@ -27,7 +27,7 @@ class TreeSettings:
     depth: int = 3
     """The largest number of splits between the root and a leaf."""
     rate: float = 0.1
-    """The factor of each tree's values (eta)."""
+    """The factor by which the values of all leaves are multiplied (eta)."""
     bins: int = 32
     """The largest number of bins of a numeric column."""
     min_rows: int = 10

@@ -126,8 +126,9 @@ def _accumulated(values: Floats) -> Floats:
 
 
 def _ordered_levels(values: Floats, bins: Bins, l2: float) -> Ints | None:
-    """Return the order of bins by ``G/(H + l2)`` in each node and column of categories, ``[m, B, F]``; None without
-    categories. Columns of numbers keep their order.
+    """Return the order of bins by ``G/(H + l2)`` (see the module) in each node and column, ``[m, B, F]``.
+
+    Bins of numbers keep their order. The result is None if no column has categories.
     """
     if not any(bins.levels):
         return None

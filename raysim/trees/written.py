@@ -1,4 +1,4 @@
-"""Trees as plain JSON with unscaled numbers, for exports."""
+"""Trees as plain JSON for exports, with values in the units of the outputs instead of scaled integers."""
 
 from __future__ import annotations
 

@@ -121,7 +121,10 @@ def checked(clock: Any) -> Clock | None:
 
 
 def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:
-    """Return how many rows each of the hospitals ``ids [H]`` processes for ``problem``: training rows times epochs."""
+    """Return how many rows each of the hospitals ``ids [H]`` processes in all phases of ``problem``.
+
+    A phase processes each training row once in each epoch.
+    """
     rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:
         epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)

@@ -44,7 +44,7 @@ class ScheduledCohort:
     """The strategy's state. Its ``models`` also include the older global models from which some of these hospitals
     started."""
     asked: int = 0
-    """How many times hospitals were called in this round."""
+    """The number of hospitals called in this round, counted again at every attempt."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
     """For each attempt at the round in which some updates arrived, but too few: the hospitals that sent them, and their
     local problem."""

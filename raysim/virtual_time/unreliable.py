@@ -1,4 +1,4 @@
-"""The scheduler of a job, asynchronous training, and checks that a run with unreliable hospitals can make progress."""
+"""The choice of a run's scheduler, asynchronous training, and checks that unreliable hospitals allow progress."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def scheduler(
     measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
-    """Return a run's scheduler, which continues from ``clock`` (None: the beginning), and ``view`` adjusted to
-    ``section``."""
+    """Return a run's scheduler, which continues from ``clock`` (None: the beginning), and a copy of ``view`` with the
+    usual duration of rounds and the over-selection of ``section``; without a section, ``view`` itself."""
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
         return PerfectScheduler(strategy), view
@@ -129,7 +129,7 @@ class AsynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))
 
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
-        """Start local updates at available hospitals until the configured number of hospitals is training.
+        """Start local updates at available hospitals, so that at most the configured number of hospitals is training.
 
         Return how many hospitals were called, and the bytes sent to hospitals whose updates are lost.
         """

@@ -29,7 +29,7 @@ SUM_BYTES = 8
 """The number of bytes of each number that a hospital sends."""
 
 ROOM = 62
-"""The bits for the magnitude of a sum in 64 bits; of the other two, one is for rounding and one for the sign."""
+"""The number of bits for the magnitude of a sum in 64 bits; the other two are for rounding and for the sign."""
 
 
 def check_call(call: Any, sizes: Array) -> None:

@@ -1,4 +1,4 @@
-"""Checks of single values: arrays, rows of the models, numbers. Each raises :class:`Invalid` naming the field."""
+"""Checks of single values: arrays, row indices of models, numbers. Each raises :class:`Invalid` naming the field."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def check_kind(field: str, value: Any, kind: type) -> None:
 
 
 def check_mapping(field: str, value: Any) -> None:
-    """Raise :class:`Invalid` unless ``value`` is a mapping whose keys are names."""
+    """Raise :class:`Invalid` unless ``value`` is a mapping whose keys are texts."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise Invalid(f"{field}: is of type {type(value).__name__}; give a mapping whose keys are texts")
 

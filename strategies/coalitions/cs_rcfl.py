@@ -85,11 +85,11 @@ class CsRcfl(Strategy):
     folds: int = 5
     """The number of folds of the cross-validation over ``radii``."""
     kappa: float = 1.0
-    """κ: the cost of a flipped label; ``.inf`` makes labels certain."""
+    """κ: the cost of a flipped label; with ``.inf`` labels cannot change."""
     transfer: Literal["robust", "plain"] = "robust"
     """The losses by which hospitals compare models: ``robust``, or ``plain`` (robust losses with radius 0)."""
     robust: bool = False
-    """Whether hospitals also train their own models robustly."""
+    """Whether hospitals train their own models with the robust loss instead of the mean loss."""
     seconds: Annotated[float, Limit(at_least, 0, finite=False)] = 60.0
     """The time limit of the search for coalitions, in seconds."""
 

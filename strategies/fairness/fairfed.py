@@ -52,11 +52,11 @@ from raysim.strategies.base import (
 
 @dataclass(frozen=True)
 class GroupCounts(Statistic):
-    """Six counts of a hospital's training rows, classified by the received model, ``[6]``:
+    """Six counts of a hospital's training rows and of the received model's predictions for them, ``[6]``:
 
-    - all rows, and how many of these are predicted correctly
-    - rows of the class ``positive`` of patients in the other group, and how many of these are predicted positive
-    - rows of the class ``positive`` of privileged patients, and how many of these are predicted positive
+    - all rows, and how many are predicted correctly
+    - rows of the class ``positive`` of patients who are not privileged, and how many are predicted ``positive``
+    - rows of the class ``positive`` of privileged patients, and how many are predicted ``positive``
     """
 
     name = "group_counts"
@@ -182,7 +182,7 @@ OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
 
 
 def check_group(attribute: str, privileged: Privileged) -> None:
-    """Raise ``ValueError`` unless ``privileged`` is a range if the attribute is ``age``, and a text otherwise."""
+    """Raise ``ValueError`` if ``privileged`` does not fit: ``age`` needs a range, every other attribute a text."""
     if attribute != "age":
         if not isinstance(privileged, str):
             raise ValueError(

@@ -71,7 +71,7 @@ class SignatureClustering(Strategy):
     clusters: Clusters = "auto"
     """K, the number of clusters; ``auto`` is 5, or the number of hospitals with training rows if this is smaller."""
     signature: tuple[Block, ...] = BLOCKS
-    """The parts of the signature by which hospitals are clustered."""
+    """The parts of the signature that are used to cluster hospitals."""
     block_scale: bool = False
     """Whether each part of the signature has the same weight, however many numbers it has."""
     recluster_every: NonNegativeInt = 0

@@ -69,7 +69,7 @@ class CflState(State):
 
 @dataclass(frozen=True)
 class Cfl(Weighted):
-    """Clustered federated learning (CFL); weighted as in FedAvg."""
+    """Clustered federated learning (CFL); hospitals are weighted as in FedAvg."""
 
     title: ClassVar[str] = "CFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
@@ -80,7 +80,8 @@ class Cfl(Weighted):
     eps2: Annotated[float, Limit(at_least, 0, finite=False)] = 0.1
     """ε2: a cluster may split only if its longest update is longer than this."""
     gamma: UnitInterval = 0.5
-    """γ: a cluster splits only if ``sqrt((1 - a) / 2)`` is larger; a is the largest cosine across the two parts."""
+    """γ: a cluster splits only if ``sqrt((1 - a) / 2)`` is larger; a is the largest cosine between updates of
+    different parts."""
     warmup: NonNegativeInt = 0
     """The number of rounds at the beginning in which no cluster splits."""
     linkage: Linkage = "single"
@@ -132,8 +133,8 @@ class Cfl(Weighted):
         )
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Return the number of tests for a split, and the ranges of u and g, from which to choose ``eps1`` and
-        ``eps2``.
+        """Return the number of tests for a split, and the ranges of u and g (see the module), from which to choose
+        ``eps1`` and ``eps2``.
         """
         log = own_state(state, CflState).log
         if not len(log):

@@ -109,9 +109,10 @@ class Skews:
 
 
 def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
-    """Return ``blocks`` of columns side by side, standardised by the means and standard deviations of ``among``.
+    """Return ``blocks`` of columns side by side, standardised.
 
-    Each block has the same weight, however many columns it has.
+    Means and standard deviations are those of the same columns in ``among``. Each block has the same
+    weight, however many columns it has.
     """
     scaled = standardise(np.concatenate(blocks, axis=1), np.concatenate(among, axis=1))
     if len(among) > 1:
@@ -129,7 +130,7 @@ class NearestSkew(Newcomers):
     participants: Skews
     """The counts of the h hospitals that were clustered."""
     cluster: Ids
-    """For each of these h hospitals, the index of its cluster's model in ``State.models``, ``[h]``."""
+    """For each of the h clustered hospitals, the index of its cluster's model in ``State.models``, ``[h]``."""
     by: tuple[Aspect, ...]
     epsilon: Smoothing
     classes: int
@@ -163,7 +164,7 @@ class ClustPsi(Strategy):
     by: tuple[Aspect, ...] = ("labels",)
     """The properties by which hospitals are compared: ``labels``, ``attributes`` (features), ``sizes``, or several."""
     clusters: PositiveInt | None = None
-    """τ, the number of clusters; null searches the number with the best silhouette."""
+    """τ, the number of clusters; null means the number with the largest silhouette."""
     allow_one: bool = False
     """Whether all hospitals form one cluster if no number of clusters has a positive silhouette."""
     privacy_epsilon: float | None = None

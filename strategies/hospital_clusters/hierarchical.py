@@ -20,7 +20,7 @@ from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
 
 @dataclass(frozen=True, kw_only=True)
 class Hierarchical(SignatureClustering):
-    """Hierarchical federated averaging: one global model, averaged first within clusters of hospitals by signature."""
+    """Hierarchical federated averaging: one global model, averaged within and then across clusters of hospitals."""
 
     title: ClassVar[str] = "Hierarchical clusters"
 

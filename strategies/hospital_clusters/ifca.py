@@ -14,7 +14,7 @@ smaller k.
 
 Choices: models start at the common initial model plus ``spread N(0, I)``. The authors restart from several
 initial models and keep the best; here, compare several seeds. A hospital uses the model with the smallest loss on its
-training rows. One without training rows uses the model that serves the most training rows.
+training rows. A hospital without training rows uses the model that serves the most training rows.
 
 If the server may learn only sums, each hospital chooses locally. It sends K vectors of P scalars (its delta for the
 chosen model, zeros for the others) and K scalars (1 for the chosen model, 0 for the others). The sums reveal how many
@@ -75,7 +75,7 @@ COUNTS = 0.1
 """The share of the squared clip that is reserved for the array ``chosen`` of :class:`ChosenTraining`."""
 
 LEAST = 3
-"""Noisy sums are divided by at least this number of hospitals, because noise can bring their number near 0."""
+"""Noisy sums are divided by at least this number, because noise can bring the number of hospitals near 0."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class ChosenTraining(Program):
 
 @dataclass(frozen=True)
 class Ifca(Weighted):
-    """Clusters of hospitals that each choose the best of K models (IFCA)."""
+    """Clusters of hospitals: each hospital chooses the best of K models (IFCA)."""
 
     title: ClassVar[str] = "IFCA"
     needs: ClassVar[Needs] = Needs("clusters")
@@ -187,6 +187,6 @@ class Ifca(Weighted):
 
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
-    """Call hospitals ``ids [H]`` for the row in ``state.models`` of the cluster model with the smallest training loss,
-    ``[H]``."""
+    """Call hospitals ``ids [H]`` for the cluster model with the smallest loss on their training rows. Return its row
+    in ``state.models``, ``[H]``."""
     return 1 + statistics_of(view, Nearest(), ids, state.models[1:]).astype(np.int64)

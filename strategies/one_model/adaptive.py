@@ -77,7 +77,7 @@ class AdaptiveServer(Weighted):
         return AdaptiveState(models=state.models + step, m=m, v=v, steps=steps)
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
-        """Return the next accumulated squares ``[P]``, from the last ones ``v [P]`` and the round's ``squares [P]``."""
+        """Return the new accumulated squares ``[P]``, from the old ones ``v [P]`` and a delta's ``squares [P]``."""
         raise NotImplementedError
 
     def rate(self, step: int) -> float:

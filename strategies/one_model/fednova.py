@@ -61,7 +61,7 @@ class NormalisedTraining(Program):
     def _weight(self, taken: int, shrink: float) -> float:
         """Return the sum of the weights that ``taken`` local steps have in a hospital's update.
 
-        A proximal term lowers the weight of a step by the factor ``1 - shrink`` for each later step.
+        With a proximal term, the weight of a step is multiplied by ``1 - shrink`` for each later step.
         """
         if self.momentum:
             rest = 1 - self.momentum

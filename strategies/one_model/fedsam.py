@@ -40,7 +40,7 @@ class SharpnessAware(DeltaTraining):
 
 @dataclass(frozen=True)
 class FedSam(ProgramAverage):
-    """Federated averaging by sharpness-aware minimisation (FedSAM); weighted as in FedAvg."""
+    """Federated averaging by sharpness-aware minimisation (FedSAM); hospitals are weighted as in FedAvg."""
 
     rho: NonNegativeFloat = 0.05
     """ρ: the length of the step uphill, after which the gradient is computed."""

@@ -38,7 +38,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class Moon(Weighted):
-    """Federated averaging with a contrastive loss (MOON); weighted as in FedAvg."""
+    """Federated averaging with a contrastive loss (MOON); hospitals are weighted as in FedAvg."""
 
     title: ClassVar[str] = "MOON"
 

@@ -98,14 +98,14 @@ class WeiszfeldStep(Program):
 
 @dataclass(frozen=True)
 class RFA(Weighted):
-    """Robust aggregation by the geometric median (RFA); weighted as in FedAvg."""
+    """Robust aggregation by the geometric median (RFA); hospitals are weighted as in FedAvg."""
 
     needs = Needs.more("calls hospitals several times in a round")
 
     passes: NonNegativeInt = 3
-    """R: the number of passes after the mean."""
+    """R: the number of passes after the first estimate, the mean."""
     nu: Annotated[float, Limit(above, 0)] = 1e-6
-    """ν: the smoothing distance; updates closer than ν to the estimate get no larger weights."""
+    """ν: the smoothing distance; updates closer than ν to the estimate are weighted as at the distance ν."""
 
     def round(self, view: FederationView, state: State) -> Calls:
         ids = self.select(view, state, view.round)

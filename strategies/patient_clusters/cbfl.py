@@ -70,7 +70,7 @@ class Cbfl(PatientClustering):
     needs: ClassVar[Needs] = Needs.more("sends each hospital's encoding of its patients")
 
     clusters: PositiveInt | None = None
-    """The number of clusters of patients; null searches 3 to 8 by silhouette."""
+    """The number of clusters of patients; null means the number from 3 to 8 with the largest silhouette."""
     features: Features = "continuous"
     """The features that patients are clustered by: ``continuous`` ones, or all value columns (``values``)."""
     encoder: str | None = None

@@ -122,7 +122,7 @@ class PatientClusters:
         return scores
 
     def only(self, groups: Ids) -> PatientClusters:
-        """Return the division that has only the clusters ``groups``."""
+        """Return the division that has only the clusters with the indices ``groups``."""
         factors = None if self.factors is None else self.factors[groups]
         left = replace(self, means=self.means[groups], offsets=self.offsets[groups], factors=factors, local=None)
         if self.local is None:
@@ -135,7 +135,7 @@ class PatientClusters:
 
 @dataclass(frozen=True)
 class ClustersLeft(Statistic):
-    """A message that tells hospitals which ``clusters [G]`` contain training rows. Hospitals send nothing back."""
+    """A message with the indices ``clusters`` of all clusters with training rows. Hospitals send nothing back."""
 
     name = "clusters_left"
     shape = (0,)
@@ -162,8 +162,8 @@ def nearest_centres(columns: Ids, centres: Floats, encoder: str | None = None) -
 
 
 def most_likely_components(columns: Ids, mixture: Mixture) -> PatientClusters:
-    """Return the division in which each patient belongs to the component g of ``mixture`` with the largest
-    ``w_g N(x; mu_g, Sigma_g)``."""
+    """Return the division in which each patient x belongs to the component g of ``mixture`` with the largest product of
+    weight and density, ``w_g N(x; mu_g, Sigma_g)``."""
     lower = np.linalg.cholesky(mixture.covariances)
     spread = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
     return PatientClusters(columns, mixture.means, np.log(mixture.weights) - spread, np.linalg.inv(lower))

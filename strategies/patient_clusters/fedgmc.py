@@ -14,12 +14,12 @@ Choices where the paper is silent or contradicts itself:
 - A hospital tries 2 to 4 components.
 - ``virtual: per_component`` samples 10 virtual patients from each component (the paper's Algorithm 1 uploads no
   weights). ``per_hospital`` samples 10 for each hospital, in proportion to its mixture's weights. ``proportional``
-  samples as many in total as ``per_component``, in proportion to rows.
+  samples as many in total as ``per_component``, in proportion to the hospitals' rows and their mixtures' weights.
 - Clustering is done once (Algorithm 1), although Table 2 of the paper iterates.
 - A hospital with fewer than 4 rows, or whose rows are all alike, has one component.
 - Silhouettes use at most 2,000 rows (:mod:`raysim.strategies.shared.silhouette`).
 
-A mixture of few rows nearly reveals them.
+A mixture that was fitted to few rows nearly reveals these rows.
 
 In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` couple them as in CHiP-FL.
 Proximal terms have the weight 2 ``lam`` towards the cluster's model, and 2 ``mu`` towards the row-weighted mean of all
@@ -80,12 +80,12 @@ class FedGmc(PatientClustering):
     needs: ClassVar[Needs] = Needs.more("sends each hospital's mixture of its patients")
 
     clusters: PositiveInt | None = None
-    """The number of clusters of patients; null searches 3 to 8 by silhouette."""
+    """The number of clusters of patients; null means the number from 3 to 8 with the largest silhouette."""
     features: Features = "continuous"
     """The features that patients are clustered by: ``continuous`` ones, or all value columns (``values``)."""
     virtual: Virtual = "per_component"
     """Whether ``samples`` counts the virtual patients of each component, or of each hospital (``per_hospital``).
-    ``proportional`` has as many in total as ``per_component``, in proportion to rows."""
+    ``proportional`` draws as many in total as ``per_component``, from each hospital in proportion to its rows."""
     samples: PositiveInt = 10
     """The number of virtual patients for each component or hospital (see ``virtual``)."""
     lam: NonNegativeFloat = 0.0

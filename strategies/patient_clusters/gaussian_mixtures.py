@@ -61,9 +61,9 @@ class Mixture:
 
 @dataclass(frozen=True)
 class LocalMixture(Statistic):
-    """The Gaussian mixture of a hospital's own patients in the received ``columns [d]``; see :meth:`Mixture.packed`.
+    """The Gaussian mixture of a hospital's own patients in the received ``columns [d]``.
 
-    The table has 4 rows; those after the last component are NaN.
+    It is sent as a table (:meth:`Mixture.packed`) of 4 rows; rows after the last component are NaN.
     """
 
     features: int
@@ -81,7 +81,8 @@ class LocalMixture(Statistic):
 
 
 def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator) -> Mixture:
-    """Fit mixtures with ``numbers`` of components to ``rows [n, d]``, and return the one with the largest silhouette.
+    """Fit a mixture with each of the ``numbers`` of components to ``rows [n, d]``; return that with the largest
+    silhouette.
 
     For the silhouette, each row belongs to its most likely component. If no mixture can be fitted, or all rows are
     alike, the result has one component with a diagonal covariance.
@@ -125,6 +126,6 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
 
 
 def one_component(rows: Floats) -> Mixture:
-    """Return one component with the means and population variances of ``rows [n, d]``, without covariances."""
+    """Return one component with the means and population variances of ``rows [n, d]``; covariances are 0."""
     covariance = np.diag(rows.var(axis=0) + REGULARISATION)
     return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])

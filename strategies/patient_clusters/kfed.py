@@ -1,7 +1,7 @@
 """k-FED: patients are clustered with one message from each hospital, and each cluster has a model.
 
 D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Clustering*, ICML 2021, Algorithms 1 and
-2; on patients and with a model for each cluster, as in the baseline of FedGMC (Ye et al.), Table 2.
+2. Here patients are clustered and each cluster has a model, as in the baseline of FedGMC (Ye et al.), Table 2.
 
 1. Each hospital clusters its patients into at most k' clusters (:func:`local_centres`) and sends the centres of these
    clusters.
@@ -13,7 +13,7 @@ D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Cl
 
 Choices: K is the number from 3 to 8 for which the server's clustering has the largest mean silhouette. If K < k', step
 2 chooses K centres of one hospital: its first, and repeatedly the centre farthest from the chosen centres. If no
-hospital sent k' centres, the server starts with the hospital that sent the most.
+hospital sent k' centres, the server starts from those of the first hospital that sent the most.
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
@@ -60,8 +60,9 @@ ITERATIONS = 300
 
 @dataclass(frozen=True)
 class LocalCentres(Statistic):
-    """Up to k' cluster centres of a hospital's patients in the received ``columns [d]``, ``[k', d]``; other rows are
-    NaN.
+    """The centres of at most k' clusters of a hospital's patients in the received ``columns [d]``.
+
+    The table is ``[k', d]``; with fewer centres, its last rows are NaN.
     """
 
     shape: tuple[int, int]
@@ -81,14 +82,14 @@ class KFed(PatientClustering):
     needs: ClassVar[Needs] = Needs.more("sends each hospital's own cluster centres")
 
     clusters: PositiveInt | None = None
-    """K, the number of clusters of patients; null searches 3 to 8 by silhouette."""
+    """K, the number of clusters of patients; null means the number from 3 to 8 with the largest silhouette."""
     local_clusters: PositiveInt = 4
     """k', the largest number of centres that a hospital sends."""
     features: Features = "continuous"
     """The features that patients are clustered by: ``continuous`` ones, or all value columns (``values``)."""
     inherit: bool = False
-    """Whether a patient belongs to the cluster of the hospital's nearest centre instead of the nearest of the K
-    centres."""
+    """Whether a patient belongs to the cluster of the nearest centre that the hospital sent, instead of the nearest of
+    the K centres."""
 
     def setup(self, view: FederationView) -> State:
         columns = clustered_columns(view, self.features)
@@ -143,8 +144,8 @@ def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Float
 
 
 def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
-    """Return ``count`` points: those of ``start [s, d]``, and repeatedly the one of ``points`` farthest from all chosen
-    points."""
+    """Return ``count`` points: first those of ``start [s, d]``, then repeatedly the one of ``points`` whose nearest
+    chosen point is farthest away."""
     centres = list(start)
     while len(centres) < count:
         distances = np.linalg.norm(points[:, None, :] - np.stack(centres), axis=2).min(axis=1)

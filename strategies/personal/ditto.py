@@ -39,7 +39,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class Ditto(Weighted):
-    """Own models with a proximal term towards the global model (Ditto); weighted as in FedAvg.
+    """Own models with a proximal term towards the global model (Ditto); hospitals are weighted as in FedAvg.
 
     The server stores two models: row 0 is the global model, and row 1 the common initial model.
     """
@@ -47,7 +47,7 @@ class Ditto(Weighted):
     lam: NonNegativeFloat = 1.0
     """λ: the weight of the proximal term between a hospital's own model and the global model."""
     epochs: NonNegativeInt | None = 1
-    """Epochs of the own model in a round; null means ``training.local_epochs``."""
+    """The number of epochs for which the own model is trained in a round; null means ``training.local_epochs``."""
     learning_rate: NonNegativeFloat | None = None
     """Learning rate of the own model; null means ``training.learning_rate``."""
 
@@ -68,7 +68,7 @@ class Ditto(Weighted):
         return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        """Return ``[N, 2]``: the weights of the server's two models in the initial own model of each of N hospitals."""
+        """Return ``[N, 2]``: every own model starts from the server's second model, the common initial model."""
         return np.tile([0.0, 1.0], (len(view.sizes), 1))
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:

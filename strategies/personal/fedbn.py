@@ -26,7 +26,7 @@ RUNNING = "running_mean"
 
 @dataclass(frozen=True)
 class FedBN(Weighted):
-    """Federated averaging with local batch normalisation (FedBN); weighted as in FedAvg."""
+    """Federated averaging with local batch normalisation (FedBN); hospitals are weighted as in FedAvg."""
 
     def check_training(self, training: Training) -> None:
         if not _layers(training.parameters):

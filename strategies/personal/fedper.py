@@ -8,7 +8,7 @@ averages the bodies. A head never leaves its hospital. With ``final_head_epochs`
 body of the last round, also hospitals that never took part.
 
 Traffic of a round: the server sends the P_b parameters of the body to each participant. Each participant sends back P_b
-numbers and its number of training rows. The body is also sent to every hospital before ``final_head_epochs``.
+numbers and its number of training rows. With ``final_head_epochs``, the last body is also sent to every hospital.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class FedPer(SharedBody, Weighted):
-    """A shared body with a head for each hospital (FedPer); weighted as in FedAvg."""
+    """A shared body with a head for each hospital (FedPer); hospitals are weighted as in FedAvg."""
 
     head: tuple[str, ...] | None = None
     """Tensors or layers that stay at the hospital; null means the last layer (in a linear model, the bias)."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 LARGEST = 80.0
-"""The largest logarithm of an expected count. Larger ones are cut, so that float32 can represent the counts."""
+"""Larger logarithms of expected counts are replaced by this number, so that float32 can represent the counts."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Cliques:
 
     @staticmethod
     def none(size: int, hospitals: int) -> Cliques:
-        """Return an empty set of inequalities, each on ``size`` of all ``hospitals``."""
+        """Return an empty set, for inequalities that each involve ``size`` of all ``hospitals``."""
         return Cliques(np.empty((0, size), np.int64), np.empty(0), hospitals)
 
     def move(self, Z: Floats) -> None:
@@ -79,7 +79,7 @@ class Cliques:
 
 
 def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
-    """Set the step sizes of the multipliers so that the primal-dual method converges."""
+    """Set the step sizes of the multipliers so that the search (module ``bound``) converges."""
     busy = np.sum([cliques.busy() for cliques in all_cliques], axis=0).ravel()
     for cliques in all_cliques:
         cliques.steps = penalty / (len(cliques.coefficients) * busy[cliques.flat].max(axis=0, initial=1.0))
@@ -105,8 +105,8 @@ def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]
 
 
 def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Return the hospitals ``(i, j, k, l)`` of violated inequalities, ``[m, 4]``, and the amounts by which ``Z [N, N]``
-    violates them, ``[m]``.
+    """Return the hospitals ``(i, j, k, l)`` of violated inequalities of four hospitals, ``[m, 4]``, and the amounts by
+    which ``Z [N, N]`` violates them, ``[m]``.
 
     The amounts exceed ``least``. The search is not exhaustive: for each i, the ``most`` triangle inequalities with the
     largest (even negative) violations are extended by the best hospital l.

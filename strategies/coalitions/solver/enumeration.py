@@ -3,9 +3,9 @@
 For a subset M of the N hospitals, ``f_1(M) = c(M)`` is the cost of M as one coalition, and ``f_k(M)`` is the smallest
 cost of M in k coalitions. Then ``f_k(M) = min over S of f_a(S) + f_b(M without S)`` with a + b = k. S runs over the
 proper subsets of M that contain the last hospital of M. For odd k, (a, b) is (1, k - 1). For even k it is (k/2, k/2),
-so that only few of the functions f_k are needed. For all M whose last hospital is h, this minimum is one (min, +)
-subset convolution over the h hospitals before the last. For K coalitions, the time is at most proportional to
-``log2(K) 3^(N-1)``, and the memory to ``log2(K) 2^N``.
+so that only few of the functions f_k are needed. For all M whose last hospital has the index h (from 0), this minimum
+is one (min, +) subset convolution over the h hospitals before the last. For K coalitions, the time is at most
+proportional to ``log2(K) 3^(N-1)``, and the memory to ``log2(K) 2^N``.
 """
 
 from __future__ import annotations

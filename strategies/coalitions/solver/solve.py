@@ -56,9 +56,9 @@ def find_coalitions(
     """Return the partition of N hospitals into exactly ``coalitions`` coalitions with the smallest cost found.
 
     The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. The function ends when
-    the relative gap is within ``tolerance``, or after about ``seconds``. The local search is never interrupted, so for
-    more than 20 hospitals the partition does not depend on the clock. Raises ``ValueError`` for more coalitions than
-    hospitals, and for losses that are not a finite square matrix.
+    the relative gap is within ``tolerance``, when the bound hardly rises, or after about ``seconds``. The local search
+    is never interrupted, so for more than 20 hospitals the partition does not depend on the clock. Raises
+    ``ValueError`` for more coalitions than hospitals, and for losses that are not a finite square matrix.
     """
     start = time.perf_counter()
     _check(losses, coalitions, seconds)

@@ -52,7 +52,7 @@ class ProximalTerms:
         ]
 
     def add_gradient(self) -> None:
-        """Add this gradient to the parameters' gradients."""
+        """Add the gradient of these terms to the parameters' gradients."""
         for parameter, factor, towards in self._terms:
             term = factor * parameter.detach()
             if towards is not None:

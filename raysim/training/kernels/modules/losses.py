@@ -1,4 +1,4 @@
-"""The losses of ``raysim.training.losses`` for autograd, for each row ``[b]``.
+"""The losses of ``raysim.training.losses`` for autograd; each function returns the loss of each row, ``[b]``.
 
 The arguments are a module's outputs for ``b`` rows, ``[b, C]``, and the rows' labels, ``[b]``. For a real-valued label
 ``C`` is 1.
