@@ -240,8 +240,7 @@ class Opened:
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def begins(self, since: int) -> EarlierStarts:
-        """Return how often the run was started before, and an upper bound on the rounds of these starts that are run
-        again.
+        """Return how often the run was started before, and an upper bound on the number of rounds that are run again.
 
         The run continues after round ``since``. A repeated round costs privacy twice.
         """

@@ -50,7 +50,9 @@ ELSEWHERE = f"{RECALIBRATED} for other hospitals"
 
 
 class Shift(NamedTuple):
-    """A recalibration of a model's outputs: ``intercept + slope * outputs``. ``of`` names the model's parameters."""
+    """A recalibration of a model's outputs: ``intercept + slope * outputs``. ``of`` is the name of the model's
+    parameter vector.
+    """
 
     of: str
     intercept: float

@@ -70,7 +70,7 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
 
 
 def importances(shares: pd.DataFrame) -> Figure:
-    """Plot for each metric and model R² of the metric alone, the metric's importance, and the R² lost if it is
+    """Plot for each metric and model R² of the metric alone, the metric's importance, and the R² lost if the metric is
     shuffled.
 
     The metric that alone predicts best is on top.

@@ -43,7 +43,7 @@ def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.
     Returns one row for each model and metric, for all partitions together (``all``), and for each number of clients if
     there are several numbers. R² is computed from predictions for held-out seeds.
 
-    - ``importance``: the model's own importance of the metric; a model's importances sum to 1.
+    - ``importance``: the model's own importance of the metric; a model's importances sum to 1, unless all are 0.
     - ``permutation``: the fall of R² when the metric is shuffled.
     - ``r2_alone``, ``r2``: R² of the metric alone, and of all metrics together.
     - ``spearman``: the rank correlation of the metric with alpha.

@@ -58,7 +58,7 @@ class TreeModel:
         self._dtype = np.dtype(precision)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return a vector of zeros ``[P]``, which has no trees."""
+        """Return a vector of zeros ``[P]``, which represents a model without trees."""
         return np.zeros(self.layout.size)
 
     def forest(self, theta: Vector) -> Forest:

@@ -44,7 +44,7 @@ class HospitalCalibration(NamedTuple):
 
     - ``observed [H]`` and ``expected [H]``: the numbers of events among ``rows [H]``; NaN if a prediction is NaN.
     - ``ratio [H]``: observed over expected events, with 95 % interval ``low [H]`` to ``high [H]``; NaN if no event is
-      expected.
+      expected or a prediction is NaN.
     - ``p [H]``: the two-sided p-value of the hypothesis that predicted risks are right; NaN without rows or if a
       prediction is NaN.
     - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the

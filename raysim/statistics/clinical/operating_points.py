@@ -33,8 +33,8 @@ class OperatingPoint:
       ``specificity_at_sensitivity``. ``at``: the specificity, or sensitivity, that the threshold reaches.
     - ``of_events``: whether the evaluated figure is a sensitivity.
     - ``bin``: the lowest bin of scores that is classified as positive; ``threshold``: its lowest probability. Both are
-      NaN if there are too few rows to choose a threshold. If the specificity is reached only by classifying no row as
-      positive, the bin is infinite and the threshold 1.
+      NaN if there are too few rows to choose a threshold, or if a score is NaN. If the specificity is reached only by
+      classifying no row as positive, the bin is infinite and the threshold 1.
     - ``same_rows``: whether the threshold was chosen on the evaluated rows.
     """
 

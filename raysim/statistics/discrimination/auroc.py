@@ -110,8 +110,8 @@ class UStatistics:
 
     - ``auroc``: the AUROC A. ``squared``: an unbiased estimate of the square of the true AUROC.
     - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01 of the variance; may be negative. xi11 is
-      the variance of psi, which is 1 if an event is ranked above a non-event. xi10 is the covariance of psi between two
-      pairs with the same event, and xi01 between two pairs with the same non-event.
+      the variance of psi (see :class:`PairSums`). xi10 is the covariance of psi between two pairs with the same event,
+      and xi01 between two pairs with the same non-event.
     - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``; may be negative.
     """
 

@@ -74,10 +74,10 @@ def pooled(y: Floats, v: Floats, widest: float) -> Pooled:
     """Compute mean, standard deviation and prediction interval of a figure in a population of hospitals. ``y [H]`` are
     the figures of ``H`` hospitals, and ``v [H]`` their sampling variances.
 
-    Hospitals with an undefined figure or variance are left out. The interval of the mean is Hartung and Knapp's; the
-    standard deviation is Paule and Mandel's. The prediction interval averages over the posterior of the standard
-    deviation, which is at most ``widest``. All are NaN for fewer than three hospitals, and the prediction interval for
-    fewer than five.
+    Hospitals with an undefined figure, or a variance that is undefined or 0, are left out. The interval of the mean is
+    Hartung and Knapp's; the standard deviation is Paule and Mandel's. The prediction interval averages over the
+    posterior of the standard deviation, which is at most ``widest``. All are NaN for fewer than three hospitals, and
+    the prediction interval for fewer than five.
     """
     defined = np.isfinite(y) & np.isfinite(v) & (v > 0)
     y, v = y[defined], v[defined]

@@ -76,7 +76,7 @@ class LinearClip:
             z[~np.isfinite(z)] = 0
 
     def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Set the residuals of an auditor's rows to a constant, and those of rows that are not finite to 0."""
+        """Set residuals of a privacy auditor's rows to a constant, and residuals of rows that are not finite to 0."""
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:

@@ -42,7 +42,7 @@ class MLP:
     hidden: Sequence[int] = (256, 128)
     """The widths of the hidden layers, from the input on; empty for no hidden layer."""
     loss: str | None = None
-    """The loss for a real-valued label: ``squared`` (the default) or ``absolute``."""
+    """The loss for a real-valued label: ``squared`` (also if None) or ``absolute``."""
 
     def __post_init__(self) -> None:
         widths = self.hidden

@@ -21,8 +21,8 @@ from raysim.training.kernels.descent import begin, end, noise_of
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 
 CELLS = 2**24
-"""The largest number of scalars in the gradients of single rows that are in memory at once, unless one patient needs
-more."""
+"""The largest number of scalars in the row gradients that are in memory at once. The rows of one patient may exceed
+it."""
 
 
 class RowGradients:
