@@ -131,8 +131,8 @@ def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
 
 
 def clopper_pearson(successes: ArrayLike, rows: ArrayLike) -> Interval:
-    """Return the interval of the share ``successes / rows`` by inversion of the binomial test (Clopper and Pearson).
-    The limits are NaN without rows.
+    """Return the 95 % interval of the share ``successes / rows`` by inversion of the binomial test (Clopper and
+    Pearson). The limits are NaN without rows.
     """
     from scipy.special import betaincinv
 

@@ -175,8 +175,8 @@ def has_progress(folder: Path) -> bool:
 def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
     """Create a folder, and lock it against other processes of raysim.
 
-    Raises ``ConfigError`` if another process still holds the lock after ``patience`` seconds. At the end, created
-    folders are removed if they are empty.
+    Raises ``ConfigError`` if another process still holds the lock after ``patience`` seconds, or if
+    :func:`check_plain` rejects the folder. At the end, created folders are removed if they are empty.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(folder):

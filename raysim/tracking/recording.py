@@ -25,7 +25,7 @@ from raysim.tracking.client import LOGGERS, RUN_TAG, Status, Tracker
 from raysim.tracking.stores import NOWHERE, check_reachable
 
 FLUSH_SECONDS = 5.0
-"""Shortest time in seconds between two messages of a run to MLflow."""
+"""Shortest time in seconds between two messages to MLflow about the rounds of a run in progress."""
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds to wait after each failed attempt to reach the MLflow store; the last number is repeated."""

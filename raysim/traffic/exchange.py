@@ -32,9 +32,9 @@ class Traffic:
     """
 
     down: int
-    """The bytes that all hospitals have received in the current round."""
+    """The bytes that all hospitals have received in the current round, without those for validation losses."""
     up: int
-    """The bytes that all hospitals have sent in the current round."""
+    """The bytes that all hospitals have sent in the current round, without validation losses."""
     ledger: Ledger
     setup_down: int
     """The bytes that hospitals received before the first round."""

@@ -88,7 +88,7 @@ class TreeModel:
         """Add a hospital's own trees, grown on its training rows, to the trees that it received.
 
         If the hospital has enough validation rows (:func:`raysim.trees.boosting.enough`), their loss decides how many
-        of the new trees are kept.
+        of the new trees are kept. Nothing is added if ``own_trees`` is 0, or to a model without trees.
         """
         return np.stack([self._with_own(task) for task in tasks]).astype(self._dtype)
 
