@@ -41,7 +41,7 @@ FILE = "resume.json"
 PENDING_MLFLOW = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
-"""Name of a file beside checkpoints that are outside the run's folder. It says to which run these belong."""
+"""Name of a file beside checkpoints that are outside the run's folder. It names the run that owns the checkpoints."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
@@ -258,9 +258,10 @@ class Opened:
             self.ticket.save(self.folder)
 
     def begins_baseline(self) -> int:
-        """Record the start of the baseline, the runs without the attack. Returns how often it was started before.
+        """Record the start of the baseline, the runs without the attack. Returns how often the baseline was started
+        before.
 
-        Call it before these runs, because each start costs privacy.
+        Call this method before these runs, because each start costs privacy.
         """
         before = self.ticket.baselines
         self.ticket = dataclasses.replace(self.ticket, baselines=before + 1)

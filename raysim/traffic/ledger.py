@@ -23,7 +23,7 @@ MEASURED = "metrics"
 """The kind of messages with metrics of models and counts of rows by score, for the experimenter."""
 
 VALIDATION = "validation_loss"
-"""The kind of messages with losses on validation rows, which decide about early stopping."""
+"""The kind of messages with validation losses, which decide about early stopping."""
 
 RECALIBRATION = "recalibration"
 """The kind of messages with histograms of a model's outputs on validation rows, for recalibration."""

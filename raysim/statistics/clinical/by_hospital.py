@@ -2,8 +2,8 @@
 
 Each hospital's number of events is tested against the predicted risks of its rows. If the risks are right, this number
 is Poisson-binomial (Y. Hong: *On Computing the Distribution Function for the Poisson Binomial Distribution*, 2013). The
-number of hospitals with wrong risks, and the list of them, are corrected for multiplicity
-(:mod:`raysim.statistics.several`). Definitions: ``docs/statistics.md``.
+number and the list of hospitals with wrong risks are corrected for multiplicity (:mod:`raysim.statistics.several`).
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ class Benefit:
     """The effect of recalibration on rows that were not used to fit it.
 
     - ``log_loss``: the change of the mean log loss over all rows; below 0, risks get better.
-    - ``off`` and ``off_after``: the mean of ``|ln O/E|``, the distance of observed (O) from expected (E) events, over
-      the ``hospitals`` hospitals that have events, before and after recalibration.
+    - ``off`` and ``off_after``: the mean over hospitals with events of ``|ln O/E|``, the distance of observed (O) from
+      expected (E) events, before and after recalibration.
+    - ``hospitals``: the number of hospitals with events.
     - ``labelled``: the number of labelled rows per fit at the median hospital.
 
     If no hospital could be evaluated, ``log_loss``, ``off`` and ``off_after`` are NaN, and the other two are 0.

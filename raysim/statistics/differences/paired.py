@@ -53,8 +53,8 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Paired:
-    """The difference in AUROC of two models, ``first - second``, over the ``hospitals`` and ``seeds`` at which both
-    AUROCs are defined.
+    """The difference in AUROC of two models, ``first - second``, over the ``hospitals`` hospitals and ``seeds`` seeds
+    at which both AUROCs are defined.
 
     - ``difference``: the mean over hospitals and seeds, weighted by test rows.
     - ``hospital_variance`` (V_h): the variance of this mean due to the choice of hospitals. It includes the variance

@@ -3,8 +3,8 @@
 This variance does not depend on the hospital's own AUROC.
 
 DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. If all hospitals
-have the same ROC shape, the variance is known at such hospitals too, and is positive. It is computed from the three
-components of the variance, averaged over the hospitals at which they are defined. Definitions: ``docs/statistics.md``.
+have the same ROC shape, the variance is known at such hospitals too, and is positive. It is computed from its three
+components, each averaged over the hospitals at which the component is defined. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

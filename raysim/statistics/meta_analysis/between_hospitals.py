@@ -43,8 +43,8 @@ def shrunken_auroc(curve: CommonCurve) -> Floats:
     """Return each hospital's AUROC shrunken towards the mean over hospitals, with 95 % limits. The rows of the result
     ``[3, H]`` are the estimates, the lower limits and the upper limits.
 
-    They are NaN where the AUROC is undefined, and everywhere if fewer than three hospitals have a defined AUROC. Do not
-    use the estimates to describe differences between hospitals: they vary less than the true AUROCs.
+    All three are NaN where the AUROC is undefined, and everywhere if fewer than three hospitals have a defined AUROC.
+    Do not use the estimates to describe differences between hospitals: they vary less than the true AUROCs.
     """
     judged = curve.judged
     shrunken = np.full((3, len(judged)), np.nan)

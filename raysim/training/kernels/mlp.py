@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BLOCK = 128
 """The number of rows whose outputs are computed at once when many hospitals are evaluated together."""
 BLOCKS = 8
-"""The number of blocks that are converted to the model's precision at once."""
+"""The number of blocks, each of ``BLOCK`` rows, that are converted to the model's precision at once."""
 
 
 @dataclass(frozen=True)
