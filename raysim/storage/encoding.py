@@ -119,8 +119,8 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
 
 
 def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> None:
-    """Raise :class:`Damaged` if the traffic ledger disagrees with the bytes sent in ``rounds``, or lacks the message
-    ``size`` of some of the hospitals.
+    """Raise :class:`Damaged` if the traffic ledger disagrees with the bytes sent in ``rounds``, or lacks the messages
+    ``size`` that all hospitals sent before the first round.
 
     A run's privacy cost is computed from the ledger alone.
     """

@@ -104,8 +104,8 @@ def _predicted(make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[ND
 def _together(
     make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[NDArray[np.bool_]]
 ) -> tuple[float, Floats]:
-    """Compute R² of a model with all ``D`` metrics, and the fall ``[D]`` of R² if one metric is shuffled in held-out
-    rows.
+    """Compute R² of a model with all ``D`` metrics, and for each metric the fall of R² if this metric is shuffled in
+    held-out rows, ``[D]``.
     """
     predicted, shuffled = np.empty_like(y), np.empty((X.shape[1], SHUFFLES, len(y)))
     for k, out in enumerate(folds):

@@ -39,8 +39,8 @@ SETTINGS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""Environment variables for MLflow: short retries, because long ones would delay the end of a command, and no
-telemetry.
+"""Environment variables for MLflow: no telemetry, and short retries, because long ones would delay the end of a
+command.
 """
 
 CLOSING_SECONDS = 60.0

@@ -29,7 +29,7 @@ LARGE = 5000
 """Largest number of rows for which the distribution of the number of events is computed exactly."""
 
 NORMAL = 1e-4
-"""Smallest absolute skewness at which the number of events is not treated as normal."""
+"""With an absolute skewness below this, the number of events is treated as normally distributed."""
 
 TOLERATED = (0.8, 1.25)
 """A hospital counts as calibrated if the interval of its ratio of observed to expected events lies in this range."""

@@ -20,7 +20,8 @@ from raysim.statistics.clinical.calibration import from_histogram
 from raysim.statistics.clinical.recalibration import Method, Rows, estimated_prior, fit, grouped, log_likelihood
 
 ENOUGH_ROWS = 3
-"""Recalibration is recommended only if the median hospital has this many validation rows of its rarer class."""
+"""Recalibration is recommended only if the median hospital has at least this many validation rows of its rarer
+class."""
 
 
 @dataclass(frozen=True)

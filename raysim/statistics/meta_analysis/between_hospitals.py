@@ -20,14 +20,14 @@ from raysim.statistics.discrimination.common_curve import CommonCurve
 from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
 
 FEWEST = 3
-"""The smallest number of hospitals with a defined metric for shrunken values and for a mean over hospitals with its
-intervals."""
+"""Shrunken values, and a mean over hospitals with its intervals, need at least this many hospitals with a defined
+metric."""
 
 FEWEST_TO_PREDICT = 5
-"""The smallest number of hospitals with a defined metric for a prediction interval for a further hospital."""
+"""A prediction interval for a further hospital needs at least this many hospitals with a defined metric."""
 
 WIDEST = 0.5
-"""Largest candidate for the standard deviation between hospitals of a metric from 0 to 1."""
+"""Largest candidate for the standard deviation between hospitals of a metric with values from 0 to 1."""
 
 WIDEST_UNBOUNDED = 4.0
 """Largest candidate for the standard deviation between hospitals of a figure that can exceed 1 or fall below -1."""
