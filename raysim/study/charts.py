@@ -42,7 +42,7 @@ def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -
 
 
 def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
-    """Plot each metric against alpha in a panel, with a line for each number of clients.
+    """Plot each metric against alpha in a panel of its own, with a line for each number of clients.
 
     Lines are means over seeds, with a band from the lowest to the highest value.
     """

@@ -185,7 +185,7 @@ class Recorder(Sender):
         *,
         again: bool = False,
     ) -> Record:
-        """Create the MLflow record of a run, nested in ``parent`` if given; use it as a context manager.
+        """Create the MLflow record of a run, nested in ``parent`` if given. The record is a context manager.
 
         With ``again``, an earlier record of the run is continued.
         """

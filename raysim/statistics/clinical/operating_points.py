@@ -77,8 +77,8 @@ def with_the_threshold_chosen_again(
     """Return the 95 % bootstrap interval of a sensitivity or specificity, with the threshold chosen again in every
     sample.
 
-    Events and other rows are resampled separately: the rank of the threshold has a beta distribution, and the number of
-    rows beyond it is binomial.
+    Events and other rows are resampled separately. In each sample, the rank of the threshold is drawn from a beta
+    distribution, and the number of evaluated rows beyond the threshold from a binomial distribution.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:

@@ -1,6 +1,6 @@
 """Clipping in a linear model's private steps: a bound on each row's residual.
 
-The gradient of a row is the row's residual times its features. The gradient's norm is within the clipping norm if the
+The gradient of a row is the row's residual times its features. The gradient's norm is at most the clipping norm if the
 residual is at most the clipping norm divided by the norm of the features. This bound is the same in all steps.
 """
 
