@@ -4,7 +4,7 @@
 rows of all hospitals.
 
 - A window has ``w = max(3, min(10, K // 4))`` points. ``m1`` is the mean of the last window, and ``m0`` the mean of the
-  window before it (of five points, the first two).
+  window before it (if the curve has five points, of the first two).
 - The standard deviation of a point's noise is ``s = MAD / .6745 / sqrt 2``. MAD is the median absolute deviation of the
   differences between neighbouring points of both windows. The standard error of ``m0 - m1`` is ``se = s sqrt(2 / w)``.
 - ``best`` is the least mean of any window, and ``gain = L_0 - best``.

@@ -37,9 +37,8 @@ FEW_ROWS = 10
 intervals cover too little."""
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
-"""The variance of an AUROC A is ``A (1 - A) (OF_RARER / r + OF_COMMONER / c)`` with ``r`` rows of the rarer class and
-``c`` rows of the other.
-"""
+"""In :func:`few_rows_interval`, an AUROC A has the variance ``A (1 - A) (OF_RARER / r + OF_COMMONER / c)`` with ``r``
+rows of the rarer class and ``c`` rows of the other."""
 
 
 class Interval(NamedTuple):
@@ -132,8 +131,8 @@ def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
 
 
 def clopper_pearson(successes: ArrayLike, rows: ArrayLike) -> Interval:
-    """Return the interval of the share ``successes / rows`` by inversion of the binomial test (Clopper and Pearson).
-    The limits are NaN without rows.
+    """Return the 95 % interval of the share ``successes / rows`` by inversion of the binomial test (Clopper and
+    Pearson). The limits are NaN without rows.
     """
     from scipy.special import betaincinv
 

@@ -44,8 +44,8 @@ def coefficients(
     - ``coefficient``: the coefficient of the feature as the model receives it; numeric features are in standard
       deviations.
     - ``per_unit``: the coefficient per unit of the source's column; 0 if the column did not vary in training.
-    - ``se``, ``low``, ``high``: standard error and 95 % interval of ``coefficient``, for the global model. They may be
-      empty.
+    - ``se``, ``low``, ``high``: standard error and 95 % interval of ``coefficient``; empty if unknown, and for models
+      other than the global one.
     - ``se_robust``, ``low_robust``, ``high_robust``: the same, but also valid if coefficients differ between hospitals.
     - ``effect``: the meaning of a coefficient: the logarithm of an odds ratio or rate ratio, or a difference; empty
       without ``se``.

@@ -119,7 +119,8 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
 
 
 def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> None:
-    """Raise :class:`Damaged` if the traffic ledger disagrees with the bytes sent in ``rounds``.
+    """Raise :class:`Damaged` if the traffic ledger disagrees with the bytes sent in ``rounds``, or lacks the messages
+    ``size`` that all hospitals sent before the first round.
 
     A run's privacy cost is computed from the ledger alone.
     """
@@ -149,7 +150,7 @@ def _count(value: Any, name: str, most: int = 2**62) -> int:
 
 def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
     """Return the arrays of a safetensors file, and raysim's JSON from its header. Raises one of :data:`UNREADABLE` if
-    damaged.
+    the file is damaged.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -191,9 +192,9 @@ def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], stra
 def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
     """Add a traffic ledger to ``arrays``, and return its entries as ``[round, kind, hospitals, all, bytes, program]``.
 
-    ``hospitals`` is the number of hospitals. ``all`` is true if their ids are 0, 1, ... in order. ``bytes`` is what
-    each hospital sent, or None if hospitals sent different numbers. All other ids and numbers of bytes are in the array
-    ``ledger``.
+    ``hospitals`` is the number of hospitals that sent the message. ``all`` is true if their ids are 0, 1, ... in order.
+    ``bytes`` is what each hospital sent, or None if hospitals sent different numbers. All other ids and numbers of
+    bytes are in the array ``ledger``.
     """
     rows, lists = [], [np.empty(0, dtype=np.int64)]
     for round, kind, hospitals, sent, program in ledger.entries:

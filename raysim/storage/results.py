@@ -26,7 +26,7 @@ from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest, check_plain
 
 SPLIT = "split.csv"
-"""The file that says for each row of the source whether it is for training, validation or test."""
+"""The file with each row of the source: its hospital, and whether it is for training, validation or test."""
 
 PREDICTIONS = "predictions.csv"
 

@@ -41,7 +41,7 @@ FILE = "resume.json"
 PENDING_MLFLOW = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
-"""Name of a file beside checkpoints that are outside the run's folder. It says to which run these belong."""
+"""Name of a file beside checkpoints that are outside the run's folder. It names the run that owns the checkpoints."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
@@ -178,8 +178,8 @@ def has_progress(folder: Path) -> bool:
 def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
     """Create a folder, and lock it against other processes of raysim.
 
-    Raises ``ConfigError`` if another process still holds the lock after ``patience`` seconds. At the end, created
-    folders are removed if they are empty.
+    Raises ``ConfigError`` if another process still holds the lock after ``patience`` seconds, or if
+    :func:`check_plain` rejects the folder. At the end, created folders are removed if they are empty.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(folder):
@@ -243,8 +243,7 @@ class Opened:
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def begins(self, since: int) -> EarlierStarts:
-        """Return how often the run was started before, and an upper bound on the rounds of these starts that are run
-        again.
+        """Return how often the run was started before, and an upper bound on the number of rounds that are run again.
 
         The run continues after round ``since``. A repeated round costs privacy twice.
         """
@@ -262,9 +261,10 @@ class Opened:
             self.ticket.save(self.folder)
 
     def begins_baseline(self) -> int:
-        """Record the start of the baseline, the runs without the attack. Returns how often it was started before.
+        """Record the start of the baseline, the runs without the attack. Returns how often the baseline was started
+        before.
 
-        Call it before these runs, because each start costs privacy.
+        Call this method before these runs, because each start costs privacy.
         """
         before = self.ticket.baselines
         self.ticket = dataclasses.replace(self.ticket, baselines=before + 1)

@@ -51,9 +51,9 @@ def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
 def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
     """Return ``hospitals.csv``: one row per hospital and model. Undefined values are empty.
 
-    ``participated`` is the number of rounds, out of ``rounds``, in which the hospital sent an update or ran a client
-    program; it is absent under a privacy guarantee. ``cluster`` is the hospital's cluster; it is empty if the hospital
-    is in none.
+    ``rounds`` is the number of all rounds, and ``participated`` of those in which the hospital sent an update or ran a
+    client program. Both columns are absent under a privacy guarantee. ``cluster`` is empty if the hospital is in no
+    cluster.
     """
     task, tables = federation.task, []
     took_part = outcome.participated(len(federation.hospitals))

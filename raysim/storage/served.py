@@ -50,7 +50,9 @@ ELSEWHERE = f"{RECALIBRATED} for other hospitals"
 
 
 class Shift(NamedTuple):
-    """A recalibration of a model's outputs: ``intercept + slope * outputs``. ``of`` names the model's parameters."""
+    """A recalibration of a model's outputs: ``intercept + slope * outputs``. ``of`` is the name of the model's
+    parameter vector.
+    """
 
     of: str
     intercept: float
@@ -187,7 +189,7 @@ def _stored_rows(outcome: Outcome) -> list[int]:
 def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Owners | None:
     """Return the name of the parameter vector for hospitals that did not take part.
 
-    It is that of the last model with a single vector for all hospitals, else that of the global model. None if there is
+    The last model with a single vector for all hospitals is used, else the global model. The result is None if there is
     neither, or if each hospital has private parameters.
     """
     if outcome.private is not None:

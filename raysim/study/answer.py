@@ -17,13 +17,14 @@ from raysim.study.predictors import ALL
 TARGETS = {"log_alpha": "ln alpha", "alpha": "alpha"}
 
 EQUAL = 0.01
-"""Metrics whose R² differs by less than this are reported as equally good, because R² varies as much with the seeds."""
+"""Metrics whose R² is less than this below the best R² are reported as equally good: R² varies about as much between
+seeds."""
 
 
 def ranking(shares: pd.DataFrame) -> pd.Series:
     """Return how well each metric alone predicts the label skew (alpha of a Dirichlet partition), the best first.
 
-    This is R² over all partitions, averaged over models. ``shares`` are the rows of ``importances.csv``.
+    The values are R² over all partitions, averaged over models. ``shares`` are the rows of ``importances.csv``.
     """
     together = shares[shares["clients"] == ALL]
     return together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")

@@ -42,7 +42,7 @@ def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -
 
 
 def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
-    """Plot each metric against alpha in a panel, with a line for each number of clients.
+    """Plot each metric against alpha in a panel of its own, with a line for each number of clients.
 
     Lines are means over seeds, with a band from the lowest to the highest value.
     """
@@ -70,7 +70,7 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
 
 
 def importances(shares: pd.DataFrame) -> Figure:
-    """Plot for each metric and model R² of the metric alone, the metric's importance, and the R² lost if it is
+    """Plot for each metric and model R² of the metric alone, the metric's importance, and the R² lost if the metric is
     shuffled.
 
     The metric that alone predicts best is on top.

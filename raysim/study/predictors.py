@@ -43,7 +43,7 @@ def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.
     Returns one row for each model and metric, for all partitions together (``all``), and for each number of clients if
     there are several numbers. R² is computed from predictions for held-out seeds.
 
-    - ``importance``: the model's own importance of the metric; a model's importances sum to 1.
+    - ``importance``: the model's own importance of the metric; a model's importances sum to 1, unless all are 0.
     - ``permutation``: the fall of R² when the metric is shuffled.
     - ``r2_alone``, ``r2``: R² of the metric alone, and of all metrics together.
     - ``spearman``: the rank correlation of the metric with alpha.
@@ -104,8 +104,8 @@ def _predicted(make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[ND
 def _together(
     make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[NDArray[np.bool_]]
 ) -> tuple[float, Floats]:
-    """Compute R² of a model with all ``D`` metrics, and the fall ``[D]`` of R² if one metric is shuffled in held-out
-    rows.
+    """Compute R² of a model with all ``D`` metrics, and for each metric the fall of R² if this metric is shuffled in
+    held-out rows, ``[D]``.
     """
     predicted, shuffled = np.empty_like(y), np.empty((X.shape[1], SHUFFLES, len(y)))
     for k, out in enumerate(folds):

@@ -23,8 +23,8 @@ REPEATED = "emd_l1"
 class Study(Section):
     """The section ``study``: the grid, and the quantity that is predicted.
 
-    - ``alphas``, ``clients``, ``seeds``: every combination is a Dirichlet partition.
-    - ``min_size``: the smallest number of rows of a client.
+    - ``alphas``, ``clients`` (numbers of clients), ``seeds``: every combination is a Dirichlet partition.
+    - ``min_size``: the smallest number of rows that a client may have.
     - ``metrics``: the metrics from which the skew is predicted; None: all except :data:`REPEATED`.
     - ``target``: the predicted quantity, the logarithm of alpha or alpha itself.
     - ``epsilon``: how WPSI smooths shares, a number or ``counts`` (:data:`raysim.strategies.shared.psi.Smoothing`).

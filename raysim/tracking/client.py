@@ -327,8 +327,8 @@ def _tags(tags: Mapping[str, str]) -> list[Any]:
 def parameter_name(key: str) -> str:
     """Convert ``key`` to a valid name of a parameter in MLflow.
 
-    Impossible characters are replaced, and a long key is shortened. A digest is then appended, so that names remain
-    different.
+    Impossible characters are replaced, and a long key is shortened. A digest is appended to a changed key, so that
+    names remain different.
     """
     if len(key) <= NAME_LENGTH and re.fullmatch(r"[/\w.:\- ]*", key) and posixpath.normpath(key) == key:
         return key

@@ -1,8 +1,8 @@
 """MLflow's site without its Assistant, for MLflow's own server.
 
 Once configured, the Assistant runs commands for any request from this machine, without log-in. MLflow has no setting
-that disables it. MLflow's server can be started with another web application, which an entry point of the group
-``mlflow.app`` names; raysim's entry point names the one in this module.
+that disables it. MLflow's server can be started with another web application, named by an entry point of the group
+``mlflow.app``. raysim's entry point names the application of this module.
 """
 
 from __future__ import annotations

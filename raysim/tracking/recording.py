@@ -25,7 +25,7 @@ from raysim.tracking.client import LOGGERS, RUN_TAG, Status, Tracker
 from raysim.tracking.stores import NOWHERE, check_reachable
 
 FLUSH_SECONDS = 5.0
-"""Shortest time in seconds between two messages of a run to MLflow."""
+"""Shortest time in seconds between two messages to MLflow about the rounds of a run in progress."""
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds to wait after each failed attempt to reach the MLflow store; the last number is repeated."""
@@ -39,8 +39,8 @@ SETTINGS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""Environment variables for MLflow: short retries, because long ones would delay the end of a command, and no
-telemetry.
+"""Environment variables for MLflow: no telemetry, and short retries, because long ones would delay the end of a
+command.
 """
 
 CLOSING_SECONDS = 60.0
@@ -185,7 +185,7 @@ class Recorder(Sender):
         *,
         again: bool = False,
     ) -> Record:
-        """Create the MLflow record of a run, nested in ``parent`` if given; use it as a context manager.
+        """Create the MLflow record of a run, nested in ``parent`` if given. The record is a context manager.
 
         With ``again``, an earlier record of the run is continued.
         """

@@ -39,10 +39,11 @@ class SqliteMetrics:
         self._usable: bool | None = None
 
     def write(self, run_id: str, points: Sequence[Any]) -> bool:
-        """Write the metric values ``points`` of a run (finite, as MLflow's objects), all or none; return whether they
-        are written.
+        """Write ``points``, a run's finite metric values as MLflow's objects, all or none. Return whether all were
+        written.
 
-        Raises ``sqlite3.Error`` if the database cannot be written.
+        Nothing is written if MLflow would reject a name, or if the tables have other columns. Raises ``sqlite3.Error``
+        if the database cannot be written.
         """
         if not all(KEY.fullmatch(point.key) for point in points):
             return False

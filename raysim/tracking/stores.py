@@ -21,7 +21,7 @@ SERVERS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql":
 
 
 def check_reachable(uri: str) -> None:
-    """Raise ``ConfigError`` if the MLflow store at ``uri`` cannot be reached, or is a file that cannot be written."""
+    """Raise ``ConfigError`` if ``uri`` is no MLflow store, cannot be reached, or is a file that cannot be written."""
     if uri == NOWHERE:
         return
     try:

@@ -27,14 +27,14 @@ from raysim.traffic.ledger import (
 class Traffic:
     """Counts the bytes that a job's hospitals receive and send, by round; round 0 is the time before training.
 
-    A model is not counted again for a local update if the hospital has already received it, either in the same round
-    with the call of a client program, or after the last round for validation losses.
+    A model is not counted again for a local update if the hospital has already received it: with the call of a client
+    program in the same round, or for validation losses after the previous round.
     """
 
     down: int
-    """The bytes that all hospitals have received in the current round."""
+    """The bytes that all hospitals have received in the current round, without those for validation losses."""
     up: int
-    """The bytes that all hospitals have sent in the current round."""
+    """The bytes that all hospitals have sent in the current round, without validation losses."""
     ledger: Ledger
     setup_down: int
     """The bytes that hospitals received before the first round."""
@@ -83,7 +83,7 @@ class Traffic:
         return Bytes(self.setup_down, self.ledger.sent(0))
 
     def uses_losses(self, problem: LocalProblem) -> bool:
-        """Return whether hospitals that minimise ``problem`` send their training losses before the update."""
+        """Return whether hospitals that minimise ``problem`` send the training losses that they had before it."""
         # A problem that sends nothing, such as fine-tuning, sends no losses either.
         return problem.sent is not None and (problem.sent.losses or self._losses)
 
@@ -112,7 +112,7 @@ class Traffic:
         return received, sum(sizes.values(), np.zeros(len(ids), dtype=np.int64)) * SCALAR_BYTES
 
     def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
-        """Record a secure sum: hospitals ``ids [h]`` sent ``sent`` bytes each, and together received ``down``."""
+        """Record a secure sum: hospitals ``ids [h]`` sent ``sent`` bytes each, and received ``down`` bytes together."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, np.full(len(ids), sent, dtype=np.int64))
         self.down += down
         if self._round == 0:
@@ -185,7 +185,9 @@ class Traffic:
         return new
 
     def known(self, array: NDArray[Any], ids: Ids) -> int:
-        """Return how many hospitals of ``ids [h]`` received ``array`` for validation losses after the last round."""
+        """Return how many of the hospitals ``ids [h]`` received ``array`` for validation losses after the previous
+        round.
+        """
         return sum(
             int(np.isin(ids, holders).sum()) for model, holders in self._models_received if np.array_equal(model, array)
         )

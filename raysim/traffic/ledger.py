@@ -1,4 +1,4 @@
-"""The egress ledger, which lists everything that left a hospital. The bytes of local updates in both directions.
+"""The egress ledger, which lists everything that left a hospital, and the bytes of local updates in both directions.
 
 A scalar counts 4 bytes. Messages to the experimenter are listed too, but do not count as traffic.
 """
@@ -23,7 +23,7 @@ MEASURED = "metrics"
 """The kind of messages with metrics of models and counts of rows by score, for the experimenter."""
 
 VALIDATION = "validation_loss"
-"""The kind of messages with losses on validation rows, which decide about early stopping."""
+"""The kind of messages with validation losses, which decide about early stopping."""
 
 RECALIBRATION = "recalibration"
 """The kind of messages with histograms of a model's outputs on validation rows, for recalibration."""
@@ -54,7 +54,7 @@ class Bytes:
 
 
 class Entry(NamedTuple):
-    """One kind of message that hospitals sent in one round; round 0 is the time before training."""
+    """The messages of one kind that hospitals sent in one round; round 0 is the time before training."""
 
     round: int
     kind: str
@@ -92,7 +92,9 @@ class Ledger:
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def rounds_with(self, kinds: Container[str], hospitals: int, rounds: Container[int] | None = None) -> Ids:
-        """Return in how many of the ``rounds`` (None: all) each hospital has sent one of these ``kinds``, ``[N]``."""
+        """Return in how many of the ``rounds`` (None: all) each of the ``hospitals`` (their number ``N``) has sent
+        messages of these ``kinds``, ``[N]``.
+        """
         by_round: dict[int, list[Ids]] = {}
         for entry in self.entries:
             if entry.kind in kinds and (rounds is None or entry.round in rounds):

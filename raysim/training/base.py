@@ -108,8 +108,9 @@ class Optimizer:
 class Moments:
     """The state that a hospital's optimiser keeps between two local updates.
 
-    ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares; None before the first local
-    update. Momentum stores its velocity in ``first``. ``steps`` is the number of Adam's steps so far.
+    ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of squared gradients. Momentum stores its
+    velocity in ``first``. A vector is None if it is unused, and before the first local update. ``steps`` is the number
+    of Adam's steps so far.
     """
 
     first: Vector | None = None

@@ -58,7 +58,7 @@ class TreeModel:
         self._dtype = np.dtype(precision)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return a vector of zeros ``[P]``, which has no trees."""
+        """Return a vector of zeros ``[P]``, which represents a model without trees."""
         return np.zeros(self.layout.size)
 
     def forest(self, theta: Vector) -> Forest:
@@ -88,7 +88,7 @@ class TreeModel:
         """Add a hospital's own trees, grown on its training rows, to the trees that it received.
 
         If the hospital has enough validation rows (:func:`raysim.trees.boosting.enough`), their loss decides how many
-        of the new trees are kept.
+        of the new trees are kept. Nothing is added if ``own_trees`` is 0, or to a model without trees.
         """
         return np.stack([self._with_own(task) for task in tasks]).astype(self._dtype)
 

@@ -1,7 +1,7 @@
 """A model that is trained with canaries among the rows: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 except in one column of its own, after all real features. For any parameters, a canary's gradient
-has a fixed direction in the first layer, and the clipping norm as its length. Only the gradients of canaries are
+A canary's rows are 0 except in one column of its own, after all real features. Whatever the model's parameters, a
+canary's clipped gradient has a fixed direction and the length of the clipping norm. Only the gradients of canaries are
 replaced; sampling, clipping, noise and sums are the same as in the audited run.
 """
 

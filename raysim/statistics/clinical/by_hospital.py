@@ -2,8 +2,8 @@
 
 Each hospital's number of events is tested against the predicted risks of its rows. If the risks are right, this number
 is Poisson-binomial (Y. Hong: *On Computing the Distribution Function for the Poisson Binomial Distribution*, 2013). The
-number of hospitals with wrong risks, and the list of them, are corrected for multiplicity
-(:mod:`raysim.statistics.several`). Definitions: ``docs/statistics.md``.
+number and the list of hospitals with wrong risks are corrected for multiplicity (:mod:`raysim.statistics.several`).
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LARGE = 5000
 """Largest number of rows for which the distribution of the number of events is computed exactly."""
 
 NORMAL = 1e-4
-"""Smallest absolute skewness at which the number of events is not treated as normal."""
+"""With an absolute skewness below this, the number of events is treated as normally distributed."""
 
 TOLERATED = (0.8, 1.25)
 """A hospital counts as calibrated if the interval of its ratio of observed to expected events lies in this range."""
@@ -44,7 +44,7 @@ class HospitalCalibration(NamedTuple):
 
     - ``observed [H]`` and ``expected [H]``: the numbers of events among ``rows [H]``; NaN if a prediction is NaN.
     - ``ratio [H]``: observed over expected events, with 95 % interval ``low [H]`` to ``high [H]``; NaN if no event is
-      expected.
+      expected or a prediction is NaN.
     - ``p [H]``: the two-sided p-value of the hypothesis that predicted risks are right; NaN without rows or if a
       prediction is NaN.
     - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the

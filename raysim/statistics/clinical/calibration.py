@@ -30,7 +30,7 @@ STEEPEST = 20.0
 """Largest absolute slope or intercept. A fit beyond it is treated as having no finite solution."""
 
 FLAT = 1e-6
-"""Largest relative gradient at which a fit counts as optimal."""
+"""Largest gradient at which a fit counts as optimal, relative to the sum of the absolute values of its terms."""
 
 ENOUGH = 10
 """Smallest number of events, and of non-events, for which a hospital's own calibration intercept and slope are

@@ -58,8 +58,8 @@ class ClinicalFigure(NamedTuple):
     - ``threshold``: the lowest probability that is classified as positive; NaN if the figure has no threshold, or if
       none could be chosen.
     - ``value [H]``: the figure; NaN if undefined. ``low [H]`` to ``high [H]``: its 95 % interval; NaN if there is none.
-    - ``of [H]``: the number of rows in the denominator. ``undefined [H]``: the reason if the value is NaN, otherwise
-      empty.
+    - ``of [H]``: the number of rows used (for a share, its denominator). ``undefined [H]``: the reason if the value is
+      NaN, otherwise empty.
     """
 
     name: str
@@ -206,7 +206,8 @@ def _share(
 def _reasons(counts: ScoreCounts, why: dict[str, NDArray[np.bool_]]) -> Words:
     """Return the reason why a figure is undefined at each hospital, ``[H]``, or an empty text.
 
-    ``why`` says for each reason at which hospitals it holds; the last one that holds is returned.
+    ``why`` says for each reason at which hospitals it holds; the last reason that holds is returned. Missing rows and
+    predictions that are NaN have precedence.
     """
     reason = np.full(len(counts.filled), "", dtype=object)
     for words, holds in [*why.items(), (NO_ROWS, counts.rows == 0), (BROKEN, counts.broken)]:

@@ -54,7 +54,8 @@ def calibration_bins(counts: ScoreCounts, bins: int) -> CalibrationBins:
 
 
 class NetBenefits(NamedTuple):
-    """Net benefit at each of ``H`` hospitals and ``T`` thresholds, ``[H, T]`` each; NaN without rows.
+    """Net benefit at each of ``H`` hospitals and ``T`` thresholds, ``[H, T]`` each. It is NaN at a hospital without
+    rows or with a prediction that is NaN.
 
     ``value`` is the net benefit of acting on the model, ``low`` to ``high`` its 95 % interval, and ``everyone`` the net
     benefit of acting on every patient.

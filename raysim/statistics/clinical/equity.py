@@ -1,4 +1,4 @@
-"""Equity between hospitals in each clinical figure, and a test of their differences against chance.
+"""Equity between hospitals in each clinical figure, and a test of whether hospitals differ more than by chance.
 
 If a figure has a best value, such as 1 for the calibration slope, hospitals' distances from the best value are
 compared. For figures that are shares of rows, differences by chance are simulated, with the same true share at all

@@ -33,8 +33,8 @@ class OperatingPoint:
       ``specificity_at_sensitivity``. ``at``: the specificity, or sensitivity, that the threshold reaches.
     - ``of_events``: whether the evaluated figure is a sensitivity.
     - ``bin``: the lowest bin of scores that is classified as positive; ``threshold``: its lowest probability. Both are
-      NaN if there are too few rows to choose a threshold. If the specificity is reached only by classifying no row as
-      positive, the bin is infinite and the threshold 1.
+      NaN if there are too few rows to choose a threshold, or if a score is NaN. If the specificity is reached only by
+      classifying no row as positive, the bin is infinite and the threshold 1.
     - ``same_rows``: whether the threshold was chosen on the evaluated rows.
     """
 
@@ -77,8 +77,8 @@ def with_the_threshold_chosen_again(
     """Return the 95 % bootstrap interval of a sensitivity or specificity, with the threshold chosen again in every
     sample.
 
-    Events and other rows are resampled separately: the rank of the threshold has a beta distribution, and the number of
-    rows beyond it is binomial.
+    Events and other rows are resampled separately. In each sample, the rank of the threshold is drawn from a beta
+    distribution, and the number of evaluated rows beyond the threshold from a binomial distribution.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:

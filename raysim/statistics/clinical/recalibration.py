@@ -137,11 +137,11 @@ def mode(
     of: Rows, prior: Prior | None, slope_variance: float | None, start: Floats | None = None
 ) -> tuple[Floats, Floats]:
     """Return the posterior modes of the recalibration intercept ``a [H]`` and slope ``b [H]`` of each of ``H``
-    hospitals; NaN if a mode is not finite.
+    hospitals; NaN if no finite mode is found.
 
-    ``prior`` is the prior of ``a``; None means no prior. ``slope_variance`` is the variance of the prior of ``b``,
-    which has the mean 1. If it is 0, ``b`` is fixed at 1; None means no prior. A hospital without rows has the priors'
-    means. ``start [H]`` are first values of ``a``.
+    ``prior`` is the prior of ``a``; None means no prior. The prior of ``b`` has the mean 1 and the variance
+    ``slope_variance``: 0 fixes ``b`` at 1, and None means no prior. A hospital without rows has the priors' means.
+    ``start [H]`` are the initial values of ``a``.
     """
     mean = 0.0 if prior is None else prior.mean
     a, b = np.full(of.hospitals, mean) if start is None else start, np.ones(of.hospitals)
@@ -230,7 +230,8 @@ def _ascended(
 
 
 def estimated_prior(of: Rows) -> Prior:
-    """Return the prior of hospitals' intercepts that maximises the likelihood of all hospitals' rows.
+    """Return the prior of hospitals' intercepts with the largest likelihood of all hospitals' rows. Its standard
+    deviation is one of :data:`TAUS`.
 
     Mean and variance are 0 if all rows have one class, or if no finite intercept fits all rows together.
     """

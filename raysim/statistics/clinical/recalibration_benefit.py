@@ -20,16 +20,18 @@ from raysim.statistics.clinical.calibration import from_histogram
 from raysim.statistics.clinical.recalibration import Method, Rows, estimated_prior, fit, grouped, log_likelihood
 
 ENOUGH_ROWS = 3
-"""Recalibration is recommended only if the median hospital has this many validation rows of its rarer class."""
+"""Recalibration is recommended only if the median hospital has at least this many validation rows of its rarer
+class."""
 
 
 @dataclass(frozen=True)
 class Benefit:
-    """The effect of recalibration at ``hospitals`` hospitals that have events, on rows that were not used to fit it.
+    """The effect of recalibration on rows that were not used to fit it.
 
-    - ``log_loss``: the change of the mean log loss per row; below 0, risks get better.
-    - ``off`` and ``off_after``: the mean over hospitals of ``|ln O/E|``, the distance of observed (O) from expected (E)
-      events, before and after recalibration.
+    - ``log_loss``: the change of the mean log loss over all rows; below 0, risks get better.
+    - ``off`` and ``off_after``: the mean over hospitals with events of ``|ln O/E|``, the distance of observed (O) from
+      expected (E) events, before and after recalibration.
+    - ``hospitals``: the number of hospitals with events.
     - ``labelled``: the number of labelled rows per fit at the median hospital.
 
     If no hospital could be evaluated, ``log_loss``, ``off`` and ``off_after`` are NaN, and the other two are 0.

@@ -52,8 +52,8 @@ def gained(
     """Compute the gain in net benefit over the better default (acting on everyone or on no one), and the variance of
     this gain, ``[H]`` each for ``H`` hospitals.
 
-    The default is better over all rows together. If it were chosen at each hospital, few rows would make it look better
-    than it is. Arguments are as for :func:`net_benefits`. Both results are NaN for fewer than two rows.
+    The better default is chosen over all rows together: chosen at each hospital, it would look better than it is at
+    hospitals with few rows. Arguments are as for :func:`net_benefits`. Both results are NaN for fewer than two rows.
     """
     odds = probability / (1 - probability)
     n = np.where(rows > 1, rows, np.nan)

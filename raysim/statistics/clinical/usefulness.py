@@ -26,7 +26,7 @@ class Usefulness(NamedTuple):
       ``limits``: its interval.
     - ``worth``: the ranges of thresholds at which, over the rows of all hospitals, acting on the model has a larger net
       benefit than either default.
-    - ``demonstrated``: the ranges of thresholds at which the interval of the gain is above 0.
+    - ``demonstrated``: the ranges of thresholds, within ``worth``, at which the interval of the gain is above 0.
     """
 
     at: float

@@ -1,8 +1,8 @@
 """The number of hospitals at which one model is demonstrably worse, or better, than another.
 
 Each hospital's difference in AUROC is tested in both directions. Of the two variances in
-:mod:`raysim.statistics.differences.one_hospital`, the one with the larger p-value is used. The numbers of hospitals,
-and the list of them, are corrected for multiplicity (:mod:`raysim.statistics.several`).
+:mod:`raysim.statistics.differences.one_hospital`, the one with the larger p-value is used. The numbers and the lists of
+hospitals are corrected for multiplicity (:mod:`raysim.statistics.several`).
 
 Definitions: ``docs/statistics.md``.
 """

@@ -53,8 +53,8 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Paired:
-    """The difference in AUROC of two models, ``first - second``, over the ``hospitals`` and ``seeds`` at which both
-    AUROCs are defined.
+    """The difference in AUROC of two models, ``first - second``, over the ``hospitals`` hospitals and ``seeds`` seeds
+    at which both AUROCs are defined.
 
     - ``difference``: the mean over hospitals and seeds, weighted by test rows.
     - ``hospital_variance`` (V_h): the variance of this mean due to the choice of hospitals. It includes the variance
@@ -91,8 +91,8 @@ class Paired:
 
     @property
     def p(self) -> float:
-        """The two-sided p-value of no difference in a population of similar hospitals; 1 for a difference of 0, NaN for
-        one hospital.
+        """The two-sided p-value of no difference in a population of similar hospitals. It is NaN for one hospital;
+        otherwise it is 1 for a difference of 0.
         """
         if self.hospitals > 1 and self.difference == 0:
             return 1.0
@@ -115,8 +115,8 @@ class Paired:
         return Limits(self.difference - reach, self.difference + reach)
 
     def fixed(self) -> Limits:
-        """Return the 95 % interval of the difference at exactly these hospitals. It is NaN if the variance due to
-        patients was not given.
+        """Return the 95 % interval of the difference at exactly these hospitals. It is 0 to 0 for equal models,
+        otherwise NaN if the variance due to patients was not given.
         """
         if self.equal:
             return Limits(0.0, 0.0)

@@ -27,7 +27,7 @@ class Searched:
 
     - ``best``: the index of the best model in the list of models.
     - ``estimate``: the difference of the best model from the reference. ``corrected``: this difference minus
-      :func:`selection_gain`.
+      :func:`selection_gain`, if the gain is above 0.
     - ``limits``: the interval of each model's difference from the reference, adjusted for all ``tried`` candidates.
     """
 

@@ -2,8 +2,8 @@
 
 The variance has two estimators.
 
-- DeLong's estimator uses the placement of each row: the share of rows of the other class that it is ranked correctly
-  against. It needs two events and two non-events, and is 0 if the AUROC is 0 or 1.
+- DeLong's estimator uses the placement of each row: the share of rows of the other class against which the row is
+  ranked correctly. The estimator needs two events and two non-events, and is 0 if the AUROC is 0 or 1.
 - The U-statistic is exactly unbiased. Its three components can be averaged over hospitals
   (:mod:`raysim.statistics.discrimination.common_curve`).
 
@@ -31,7 +31,8 @@ class Placements:
 
     - ``auroc [K, H]``: the AUROC A. It is NaN if the hospital has one class only, or a NaN score.
     - ``influence [K, n]``: ``(V - A) / c``; NaN if the AUROC is NaN. V is the share of the hospital's rows of the other
-      class that the row is ranked correctly against. c is the hospital's number of rows of the row's own class.
+      class against which the row is ranked correctly; a tie counts half. c is the hospital's number of rows of the
+      row's own class.
     - ``event [n]``: whether the row is an event. ``offsets [H + 1]``: the first row of each hospital, and the end.
     - ``events [H]`` and ``non_events [H]``: each hospital's numbers of rows with and without the event.
     """
@@ -110,8 +111,8 @@ class UStatistics:
 
     - ``auroc``: the AUROC A. ``squared``: an unbiased estimate of the square of the true AUROC.
     - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01 of the variance; may be negative. xi11 is
-      the variance of psi, which is 1 if an event is ranked above a non-event. xi10 is the covariance of psi between two
-      pairs with the same event, and xi01 between two pairs with the same non-event.
+      the variance of psi (see :class:`PairSums`). xi10 is the covariance of psi between two pairs with the same event,
+      and xi01 between two pairs with the same non-event.
     - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``; may be negative.
     """
 
@@ -197,7 +198,7 @@ def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
     """Compute the AUROC of each of ``H`` hospitals and its DeLong variance, ``[H]`` each, from the sums that hospitals
     send.
 
-    The result equals that of :func:`delong`, which needs the rows.
+    Up to rounding, the result equals that of :func:`delong`, which needs the rows.
     """
     m, n = (np.where(sums.judged, count, np.nan).astype(np.float64) for count in (sums.events, sums.non_events))
     first, squares, event, non_event = (np.asarray(sum_, np.float64) / 4.0 for sum_ in sums[2:])
@@ -258,8 +259,8 @@ def _whole_sums(values: Ints, segments: Segments) -> Ints:
 def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
     """Compare each row with the rows of the other class at its hospital. Return two integer arrays ``[n]``.
 
-    In the first, each row of the other class counts 2 if the row is ranked correctly against it, and 1 for a tie. The
-    second has the number of ties.
+    For each row, the first array has twice the number of rows of the other class against which the row is ranked
+    correctly, plus the number of ties. The second array has the number of ties.
     """
     order = np.lexsort((scores, ids))
     ordered, hospital = scores[order], ids[order]

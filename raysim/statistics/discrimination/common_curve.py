@@ -3,8 +3,8 @@
 This variance does not depend on the hospital's own AUROC.
 
 DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. If all hospitals
-have the same ROC shape, the variance is known at such hospitals too, and is positive. It is computed from the three
-components of the variance, averaged over the hospitals at which they are defined. Definitions: ``docs/statistics.md``.
+have the same ROC shape, the variance is known at such hospitals too, and is positive. It is computed from its three
+components, each averaged over the hospitals at which the component is defined. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EDGE = 0.02
 """Smallest distance of the common AUROC from 0 and 1."""
 
 WIDEST = 3.0
-"""Largest ratio of the standard deviations of events' and non-events' scores."""
+"""Largest ratio of the standard deviations of events' and non-events' scores; the smallest is ``1 / WIDEST``."""
 
 BISECTIONS = 50
 
@@ -45,7 +45,7 @@ class CommonCurve:
       from 0 and 1.
     - ``event_sd``: the standard deviation of events' scores divided by that of non-events' scores.
 
-    With too few rows, or if all AUROCs are 0 or 1, ``variance`` is Hanley and McNeil's and ``event_sd`` is 1.
+    With too few rows, or if a variance is not above 0, ``variance`` is Hanley and McNeil's and ``event_sd`` is 1.
     """
 
     judged: NDArray[np.bool_]
@@ -98,7 +98,7 @@ def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
 
 def _pooled(pair: Floats, event: Floats, non_event: Floats, weight: Floats) -> tuple[float, float, float] | None:
     """Return the means over hospitals of the three components of the variance of an AUROC, weighted by ``weight``. The
-    result is None with too few rows, or if scores do not vary.
+    result is None with too few rows, or if the mean of ``pair`` is not above 0.
     """
     defined = np.isfinite(pair) & (weight > 0)
     if weight[defined].sum() < LEAST:

@@ -38,7 +38,7 @@ def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> N
 
     ``placed`` has the influence of each row on the AUROC under the model. ``hospitals [H]`` are the ids of the
     hospitals. ``patients [n]`` has a number for the patient of each row, the same in every seed. Raises ``ValueError``
-    if the numbers of patients and rows differ.
+    if ``patients`` does not have one number for each row.
     """
     ids, who = np.asarray(hospitals, dtype=np.int64), np.asarray(patients, dtype=np.int64)
     if who.shape != placed.event.shape:
@@ -79,8 +79,8 @@ def _pieces(
 
 
 def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: ArrayLike) -> Floats:
-    """Return the variance due to each hospital's patients of a sum over ``S`` seeds, ``[H]``. A term of the sum is
-    the number of test rows times the difference in AUROC of two models.
+    """Return the variance, due to each hospital's patients, of the hospital's sum over ``S`` seeds, ``[H]``. A term of
+    the sum is the number of test rows times the difference in AUROC of two models.
 
     ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]``. ``rows
     [S, H]`` are the numbers of test rows.

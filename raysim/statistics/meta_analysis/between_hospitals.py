@@ -20,14 +20,14 @@ from raysim.statistics.discrimination.common_curve import CommonCurve
 from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
 
 FEWEST = 3
-"""The smallest number of hospitals with a defined metric for shrunken values and for a mean over hospitals with its
-intervals."""
+"""Shrunken values, and a mean over hospitals with its intervals, need at least this many hospitals with a defined
+metric."""
 
 FEWEST_TO_PREDICT = 5
-"""The smallest number of hospitals with a defined metric for a prediction interval for a further hospital."""
+"""A prediction interval for a further hospital needs at least this many hospitals with a defined metric."""
 
 WIDEST = 0.5
-"""Largest candidate for the standard deviation between hospitals of a metric from 0 to 1."""
+"""Largest candidate for the standard deviation between hospitals of a metric with values from 0 to 1."""
 
 WIDEST_UNBOUNDED = 4.0
 """Largest candidate for the standard deviation between hospitals of a figure that can exceed 1 or fall below -1."""
@@ -43,8 +43,8 @@ def shrunken_auroc(curve: CommonCurve) -> Floats:
     """Return each hospital's AUROC shrunken towards the mean over hospitals, with 95 % limits. The rows of the result
     ``[3, H]`` are the estimates, the lower limits and the upper limits.
 
-    They are NaN where the AUROC is undefined, and everywhere if fewer than three hospitals have a defined AUROC. Do not
-    use the estimates to describe differences between hospitals: they vary less than the true AUROCs.
+    All three are NaN where the AUROC is undefined, and everywhere if fewer than three hospitals have a defined AUROC.
+    Do not use the estimates to describe differences between hospitals: they vary less than the true AUROCs.
     """
     judged = curve.judged
     shrunken = np.full((3, len(judged)), np.nan)
@@ -74,10 +74,10 @@ def pooled(y: Floats, v: Floats, widest: float) -> Pooled:
     """Compute mean, standard deviation and prediction interval of a figure in a population of hospitals. ``y [H]`` are
     the figures of ``H`` hospitals, and ``v [H]`` their sampling variances.
 
-    Hospitals with an undefined figure or variance are left out. The interval of the mean is Hartung and Knapp's; the
-    standard deviation is Paule and Mandel's. The prediction interval averages over the posterior of the standard
-    deviation, which is at most ``widest``. All are NaN for fewer than three hospitals, and the prediction interval for
-    fewer than five.
+    Hospitals with an undefined figure, or a variance that is undefined or 0, are left out. The interval of the mean is
+    Hartung and Knapp's; the standard deviation is Paule and Mandel's. The prediction interval averages over the
+    posterior of the standard deviation, which is at most ``widest``. All are NaN for fewer than three hospitals, and
+    the prediction interval for fewer than five.
     """
     defined = np.isfinite(y) & np.isfinite(v) & (v > 0)
     y, v = y[defined], v[defined]

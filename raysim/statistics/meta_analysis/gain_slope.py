@@ -1,8 +1,8 @@
 """The slope of gains on the logarithm of size: whether small hospitals gain more from federating.
 
 The noise of a gain grows as a hospital gets smaller, and the variance that is estimated at one hospital is correlated
-with its gain. Variances are therefore smoothed over sizes before they are used as weights. Otherwise, the regression
-claims a slope too often. Definitions: ``docs/statistics.md``.
+with its gain. With weights from such variances, the regression would claim a slope too often. Variances are therefore
+smoothed over sizes first. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raysim.core.levels import ALPHA
 from raysim.statistics.chance.dispersion import SAME_SIZE, TENTH
 
 LEAST_VARIANCE = 1e-6
-"""Smaller variances of a hospital's gain in AUROC are raised to this."""
+"""The least variance of a hospital's gain in AUROC: smaller estimates are raised to this number."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class SizeSlope:
     larger hospitals.
 
     ``se`` is the slope's standard error, ``low`` to ``high`` its 95 % interval, and ``intercept`` the AUROC at a
-    hospital with one row. All five are NaN for fewer than ten hospitals, and if all have nearly the same size.
+    hospital with one row. All five are NaN for fewer than ten hospitals, or if all hospitals have nearly the same size.
     """
 
     slope: float

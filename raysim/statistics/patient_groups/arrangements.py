@@ -3,7 +3,8 @@ rows of each group and outcome does not change.
 
 An arrangement assigns a group of patients to each row. The first arrangement is always the observed one. If there are
 at most :data:`DRAWS` arrangements over all hospitals together, all are used. Otherwise each hospital uses a random
-sample. Apart from its size, the sample depends only on the hospital's own rows and stream of random numbers.
+sample of its arrangements. Apart from its size, the sample depends only on the hospital's own rows and stream of random
+numbers.
 """
 
 from __future__ import annotations

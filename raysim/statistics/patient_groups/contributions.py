@@ -151,12 +151,12 @@ def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
 
 def averaged(errors: ArrayLike, labels: Labels, groups: int) -> tuple[Figures, int]:
     """Compute for each group of patients at one hospital the mean of the group's errors and the variance of this mean.
-    Returns both, and their scale.
+    Returns the figures, and the scale of their unit.
 
     ``errors [n]`` are finite and at least 0; ``labels [n, R]`` are the groups of rows under each of ``R`` arrangements.
-    The unit of means is 2 to the power of the scale, so that no error exceeds 1; variances are in the square of this
-    unit. Errors are rounded to a millionth of this unit, and more coarsely from 4,096 rows on. For a group with one
-    row, the variance of the errors of all rows is used.
+    The unit of means is 2 to the power of the scale, so that no error exceeds one unit; variances are in the square of
+    this unit. Errors are rounded to a millionth of this unit, and more coarsely from 4,096 rows on. For a group with
+    one row, the variance of the errors of all rows is used.
     """
     every = np.asarray(errors, dtype=np.float64)
     scale = int(np.frexp(every.max(initial=0.0))[1])

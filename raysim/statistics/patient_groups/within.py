@@ -36,7 +36,7 @@ class AttributeSums:
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real-valued label.
     - ``units``: sums over hospitals of :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2,
       pairs, R]`` for ``R`` arrangements of group labels, the observed one first. The keys are the scales of hospitals'
-      errors: each scale has its own sum.
+      errors (0 for AUROC): each scale has its own sum.
     """
 
     counts: Ints
@@ -46,8 +46,8 @@ class AttributeSums:
     units: Mapping[int, Ints]
 
     def sums(self) -> tuple[Floats, Floats]:
-        """Return the weighted differences between pairs of groups, and the variances of these differences. Both are
-        sums over hospitals, ``[pairs, R]`` for ``R`` arrangements.
+        """Return for each pair of groups the weighted difference, and the variance of this difference. Both are sums
+        over hospitals, ``[pairs, R]`` for ``R`` arrangements.
         """
         first, second = np.zeros((2, len(pairs(self.counts.shape[1])), 1))
         for scale, units in sorted(self.units.items()):
@@ -239,8 +239,8 @@ def _studentised(first: Floats, second: Floats) -> Floats:
 
 
 def _critical(largest: Floats, alpha: float) -> float:
-    """Return the largest statistic that is not rejected at level ``alpha``, from the statistics ``largest`` of
-    arrangements. The result is infinite if there are too few arrangements.
+    """Return the largest statistic that is not rejected at level ``alpha``. ``largest`` has for each arrangement the
+    largest statistic of all pairs. The result is infinite if there are too few arrangements.
     """
     rank = int(alpha * len(largest) + 1e-9)
     return float(np.sort(largest)[::-1][rank]) if rank > 0 else float("inf")

@@ -21,8 +21,8 @@ class BatchSchedule:
 
     ``rows [T, H, B]`` are indices into the concatenated rows of all ``H`` hospitals, for ``T`` steps and batches of up
     to ``B`` rows. The first ``counts[t, h]`` of ``B`` indices are the batch of hospital ``h`` in step ``t``; the others
-    are padding. ``active`` has, for each step, the number of hospitals that still have a batch. For full batches ``T``
-    is 1.
+    are padding. ``active`` has, for each step, the number of hospitals that still have a batch. Full batches are the
+    same in all steps; for them ``T`` is 1.
     """
 
     rows: NDArray[np.int32]
@@ -33,8 +33,8 @@ class BatchSchedule:
 def padded(batch_size: int, n: int) -> int:
     """Return the number of rows to which the batches of a hospital with ``n`` rows are padded.
 
-    Possible results are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``. The result must not depend on other
-    hospitals, so that the shapes of matrix products do not depend on them.
+    Possible results are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``. The result does not depend on other
+    hospitals, and therefore the shapes of the hospital's matrix products do not either.
     """
     width = rows_per_batch(batch_size, n)
     grain = 1 << max(0, width.bit_length() - 2)
@@ -49,7 +49,7 @@ def steps_of(task: Task, batch_size: int) -> int:
 
 
 def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
-    """Return the batches of ``tasks``, whose batches must have the same :func:`padded` size.
+    """Return the batches of ``tasks``. The :func:`padded` size of batches must be the same for all tasks.
 
     The tasks must be sorted by descending number of steps.
     """

@@ -1,6 +1,6 @@
 """The batches of a local update, as slices of rows that are gathered for many steps at once.
 
-Batches that are gathered at once have together at most as many rows as the hospital.
+At most as many rows as the hospital has are gathered at once.
 """
 
 from __future__ import annotations

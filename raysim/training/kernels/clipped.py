@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from raysim.training.private import PrivateSteps
 
 MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
-"""The share by which clipping factors are reduced, so that rounding does not make a gradient longer than the clipping
-norm."""
+"""For each precision, the share by which clipping factors are reduced, so that rounding does not make a gradient longer
+than the clipping norm."""
 
 
 class Traced(NamedTuple):

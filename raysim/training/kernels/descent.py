@@ -91,8 +91,9 @@ class StepRule(Protocol):
 
 
 class Sgd:
-    """Plain SGD with proximal terms (:func:`combined_proximal`): ``theta <- (1 - lr w) theta - lr gradient + lr
-    anchor``.
+    """Plain SGD with proximal terms: ``theta <- (1 - lr w) theta - lr gradient + lr anchor``.
+
+    ``w`` and ``anchor`` are those of :func:`combined_proximal`, and ``lr`` is the learning rate.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Penalties:
         self._axpy = BLAS[theta.dtype].axpy
 
     def add_gradient(self, into: Vector) -> None:
-        """Add these gradients to the batch's gradient, ``into [P]``."""
+        """Add the gradient of all these terms to the batch's gradient, ``into [P]``."""
         if self._decay is not None:
             self._decay.add_gradient(self._theta, self._weight, into)
         elif self._anchor is not None:
@@ -301,7 +302,7 @@ def noise_of(
 
 
 def largest(tasks: Sequence[Task], batch_size: int) -> tuple[int, int]:
-    """Return the largest number of rows of a task, and of a batch."""
+    """Return the number of rows of the largest task, and of the largest batch."""
     some = [task for task in tasks if task.works]
     batches = [rows_per_batch(0 if task.private else batch_size, len(task.y)) for task in some]
     return max((len(task.y) for task in some), default=0), max(batches, default=0)

@@ -36,7 +36,7 @@ class LinearRegression:
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
     linear: ClassVar[bool] = True
-    """Whether models have only a coefficient for each feature, and a constant."""
+    """Whether models are linear: with one coefficient for each feature, and a constant."""
     loss: str = REGRESSION[0]
     """The loss: ``squared`` (half the squared error) or ``absolute``."""
 

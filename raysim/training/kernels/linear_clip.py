@@ -1,6 +1,6 @@
 """Clipping in a linear model's private steps: a bound on each row's residual.
 
-The gradient of a row is the row's residual times its features. The gradient's norm is within the clipping norm if the
+The gradient of a row is the row's residual times its features. The gradient's norm is at most the clipping norm if the
 residual is at most the clipping norm divided by the norm of the features. This bound is the same in all steps.
 """
 
@@ -76,7 +76,7 @@ class LinearClip:
             z[~np.isfinite(z)] = 0
 
     def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Set the residuals of an auditor's rows to a constant, and those of rows that are not finite to 0."""
+        """Set residuals of a privacy auditor's rows to a constant, and residuals of rows that are not finite to 0."""
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:

@@ -15,7 +15,7 @@ class LogisticRegression:
     """The family ``logistic_regression``, which has no options."""
 
     linear: ClassVar[bool] = True
-    """Whether models have only a coefficient for each feature, and a constant."""
+    """Whether models are linear: with one coefficient for each feature, and a constant."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """Return the model for ``F`` features and ``C`` classes.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BLOCK = 128
 """The number of rows whose outputs are computed at once when many hospitals are evaluated together."""
 BLOCKS = 8
-"""The number of blocks that are converted to the model's precision at once."""
+"""The number of blocks, each of ``BLOCK`` rows, that are converted to the model's precision at once."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class MLP:
     hidden: Sequence[int] = (256, 128)
     """The widths of the hidden layers, from the input on; empty for no hidden layer."""
     loss: str | None = None
-    """The loss for a real-valued label: ``squared`` (the default) or ``absolute``."""
+    """The loss for a real-valued label: ``squared`` (also if None) or ``absolute``."""
 
     def __post_init__(self) -> None:
         widths = self.hidden

@@ -20,7 +20,7 @@ Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out
 
 
 class _Layer(NamedTuple):
-    """Memory for one layer in a batch of ``b`` rows: views ``[b, width]``, whose columns are contiguous."""
+    """Memory for one layer in a batch of ``b`` rows: views ``[b, width]`` with contiguous columns."""
 
     received: NDArray[Any]
     outputs: NDArray[Any]
@@ -108,7 +108,7 @@ class Passes:
         """Compute the residuals of all layers below the last, for a batch of ``b`` rows.
 
         A layer's residuals are the gradient of the loss with respect to the layer's outputs before the activation.
-        ``contrast`` is a contrastive term, and its directions ``[m, width]`` for the first ``m`` rows.
+        ``contrast`` is a contrastive term with its directions ``[m, width]`` for the first ``m`` rows, or None.
         """
         memory = self._batch(b)
         for k in range(len(layers) - 1, 0, -1):
@@ -180,7 +180,7 @@ take up to 50 % longer."""
 
 
 def filled(rows: int) -> int:
-    """Return the number of ``rows`` after padding."""
+    """Return to how many rows a batch of ``rows`` rows is padded."""
     return -(-rows // PIECE) * PIECE
 
 

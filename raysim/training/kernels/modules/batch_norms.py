@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from torch import nn
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-"""torch's batch normalisation layers; lazy variants are subclasses."""
+"""torch's batch normalisation layers; lazy variants are subclasses of these."""
 
 
 @contextmanager
 def running(parts: Sequence[nn.Module]) -> Iterator[None]:
-    """A context in which ``parts`` normalise by their running statistics and leave them unchanged."""
+    """A context in which ``parts`` normalise by their running statistics and leave these statistics unchanged."""
     training = [part for part in parts if part.training]
     for part in training:
         part.eval()

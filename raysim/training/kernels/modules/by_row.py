@@ -1,4 +1,4 @@
-"""Clipped sums of gradients of any module, from the gradient of each row: always correct, but slow.
+"""Clipped sums of gradients of any module, computed from the gradient of each row: correct for all layers, but slow.
 
 For a convolution, an embedding table or shared weights, a row's gradient is not an outer product of two vectors, and
 must be computed as a whole, by ``vmap``.
@@ -21,8 +21,8 @@ from raysim.training.kernels.descent import begin, end, noise_of
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 
 CELLS = 2**24
-"""The largest number of scalars in the gradients of single rows that are in memory at once, unless one patient needs
-more."""
+"""The largest number of scalars in the row gradients that are in memory at once. The rows of one patient may exceed
+it."""
 
 
 class RowGradients:
@@ -62,7 +62,7 @@ class RowGradients:
 
 
 def chunks(patient: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Divide rows into parts with whole patients; return each part's start and end.
+    """Divide rows into parts that split no patient; return each part's start and end.
 
     ``patient [n]`` has the patient of each row, ascending. A part has at most ``most`` rows, unless a single patient
     has more.

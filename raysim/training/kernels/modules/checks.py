@@ -49,8 +49,8 @@ def parameter_count(make: Callable[[], nn.Module]) -> int:
 def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:
     """Check that a module can be trained, and return whether it draws random numbers in training (dropout).
 
-    Raises ``ConfigError`` if the module has no parameters, if its outputs for rows ``[n, n_features]`` are not ``[n,
-    n_outputs]``, or if it draws random numbers when it is evaluated. The call changes the module's buffers.
+    Raises ``ConfigError`` if the module has no parameters, if it cannot turn rows ``[n, n_features]`` into outputs
+    ``[n, n_outputs]``, or if it draws random numbers when it is evaluated. The check may change the module's buffers.
     """
     like = next(module.parameters(), None)
     if like is None:

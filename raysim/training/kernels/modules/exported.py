@@ -46,8 +46,8 @@ class Margins(nn.Module):
 def margins(z: Tensor, loss: str) -> Tensor:
     """Convert a module's outputs ``z [n, outputs]`` to the outputs of a model.
 
-    For two classes they are the margins ``z_1 - z_0``, ``[n]``; for a real-valued label, the predictions, ``[n]``. For
-    more than two classes ``z`` is returned unchanged.
+    The result is the margins ``z_1 - z_0`` for two classes, and the predictions for a real-valued label, ``[n]`` each.
+    For more than two classes it is ``z``.
     """
     if loss != LOG_LOSS:
         return z[:, 0]
