@@ -30,7 +30,9 @@ SECTIONS = (Section("figures", "The gain from more hospitals, rows or seeds", in
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A planned comparison, or a copy with more hospitals, rows or seeds, and the differences that it could detect."""
+    """A planned comparison, or a copy of it with more hospitals, rows or seeds; and the power to detect differences
+    with it.
+    """
 
     name: str
     sites: Sites

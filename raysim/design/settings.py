@@ -39,8 +39,8 @@ class Many(Section):
     """Hospitals of which only the number is known, with numbers of test rows from a log-normal distribution.
 
     - ``hospitals``: the number of hospitals. ``median_rows``: the median number of test rows.
-    - ``sigma``: the standard deviation of the logarithm of test rows. ``prevalence``: the share of events; each
-      hospital's number of events is rounded up.
+    - ``sigma``: the standard deviation of the logarithm of the number of test rows. ``prevalence``: the share of
+      events; each hospital's number of events is rounded up.
     """
 
     hospitals: int = Field(ge=2, le=10_000)

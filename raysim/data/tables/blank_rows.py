@@ -21,8 +21,8 @@ def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Tab
     """Return the rows of ``table`` that have a value, and their positions in the file, from 0. The positions are None
     if the file has no blank row.
 
-    A cell that contains only blanks counts as empty. ``left_out`` are the positions of blank rows that were already
-    removed from ``table``.
+    A cell that contains only blanks counts as empty. ``left_out`` are the positions in the file of blank rows that were
+    already removed from ``table``.
     """
     blank = np.ones(table.num_rows, np.bool_)
     for column in sorted(table.columns, key=lambda column: is_texts(column.type)):  # numbers are read faster

@@ -256,7 +256,8 @@ def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
 
 
 def holds_values(names: Sequence[str]) -> bool:
-    """Whether a line of column names seems to contain values: several numbers other than years or positions.
+    """Whether a line of column names seems to contain values: at least two numbers, but not whole numbers in order,
+    such as years or positions.
 
     >>> holds_values(["63.0", "1.0", "1.0", "145.0"]), holds_values(["hospital", "2019", "2020", "2021"])
     (True, False)

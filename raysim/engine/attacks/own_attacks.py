@@ -57,9 +57,7 @@ UNITS = 88.4
 
 
 class Tampering(HospitalStep):
-    """The hospital's side of an attack, or of a privacy audit with canaries: it changes the update right after
-    training.
-    """
+    """The hospital's side of an attack or of a privacy audit: it changes the update right after training."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
         """Return what a hospital sends in place of its trained update ``delta [P]``, with magnitudes below

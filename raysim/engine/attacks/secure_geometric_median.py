@@ -27,10 +27,12 @@ PASSES = 3
 """The number of Weiszfeld iterations (passes) in a round."""
 
 NU = 1e-6
-"""The smallest distance from the current estimate that counts: closer updates are weighted as if at distance ``nu``."""
+"""The smallest distance from the current estimate that counts: closer updates are weighted as if they were at this
+distance."""
 
 SCALE = 0.01
-"""The factor of all weights ``b_i``, so that the largest weight fits the integers that store sums."""
+"""The factor by which all weights ``b_i`` are multiplied, so that the largest weight fits the integers that store
+sums."""
 
 
 @dataclass(frozen=True, eq=False)

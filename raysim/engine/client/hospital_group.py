@@ -37,7 +37,9 @@ Open = Callable[[str, bool], Federation]
 
 
 def mapped(folder: str, pooled: bool) -> Federation:
-    """Open the federation in ``folder`` by memory mapping: rows are read only when they are accessed."""
+    """Open the federation in ``folder`` by memory mapping: rows are read only when they are accessed. ``pooled`` has no
+    effect.
+    """
     return Federation.open(folder)
 
 
