@@ -41,7 +41,8 @@ class Variant:
     spread: float
     """The power to detect that hospitals' AUROCs differ by the standard deviation that the design calls relevant."""
     slope: float
-    """The power to detect that the gain in AUROC depends on a hospital's size; NaN if it cannot be estimated."""
+    """The power to detect that the difference in AUROC between two methods depends on a hospital's size; NaN if this
+    power cannot be estimated."""
 
 
 @dataclass(frozen=True, eq=False)

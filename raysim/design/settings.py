@@ -54,7 +54,8 @@ class Design(Section):
 
     - ``sites``: a list of hospitals, or :class:`Many`.
     - ``difference``: the relevant difference in AUROC between two methods. ``spread``: the relevant standard deviation
-      of hospitals' AUROCs. ``halving``: the relevant rise of the gain in AUROC when a hospital's size is halved.
+      of hospitals' AUROCs. ``halving``: the relevant increase of the difference between two methods at a hospital of
+      half the size.
     - ``seeds``: how often each method is trained. ``auroc``: the expected AUROC.
     - ``correlation``: the correlation of two methods' chance errors on the same patients.
     - ``hospital_sd``, ``seed_sd``: the standard deviations over hospitals, and over seeds, of the true difference

@@ -212,9 +212,10 @@ def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
 
 
 def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) -> str:
-    """Return the separator that gives most lines the same number of fields, or ``usual`` if several fit equally well.
+    """Return the separator with which the largest share of lines has the same number of fields. If several separators
+    fit equally well, ``usual`` is preferred.
 
-    Raises ``DataError`` if several fit and none of them is ``usual``.
+    Raises ``DataError`` if several fit equally well and none is ``usual``, or if spaces separate the columns.
     """
     fits = {each: _usual(list(_numbered(lines, each))) for each in SEPARATORS}
     several = {each: fit for each, fit in fits.items() if fit[0] > 1}

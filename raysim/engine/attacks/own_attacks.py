@@ -25,7 +25,7 @@ class FeatureScale:
     """How preprocessing scaled a feature and filled its missing values."""
 
     mean: float = 0.0
-    """The feature's mean before preprocessing, divided by the feature's scale."""
+    """The feature's mean before preprocessing, divided by the feature's scale; 0 if the feature was not scaled."""
     gap: float | None = None
     """The scaled value that replaces missing values. None means that no value is missing, or that the feature was not
     scaled."""

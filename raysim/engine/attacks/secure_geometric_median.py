@@ -74,7 +74,7 @@ class SecureGeometricMedian(Step):
         self._problem: LocalProblem | None = None
         self._centres: Floats = np.zeros((0, 0))
         self.number = 0
-        """The current pass of the round, from 0."""
+        """The current pass of the round, counted from 0."""
 
     def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
         return None if problem.sent is None else Pass(self._centres, self.number == 0, self.number == PASSES - 1)

@@ -106,7 +106,7 @@ class Measured:
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """For each hospital, the sum of its rows' losses and the number of these rows, ``[h, 2]``."""
     histograms: dict[str, Any] = field(default_factory=dict)
-    """The histogram of scores over all rows of the process's hospitals."""
+    """The histogram of scores over the evaluated rows of the process's hospitals whose model is trained."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Each hospital's sums over pairs of an event and a non-event, ``[h]``."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
