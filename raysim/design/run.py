@@ -1,4 +1,4 @@
-"""``raysim design``: from a design's file to its folder, its page and its headline."""
+"""``raysim design``: from the file of a design to the folder of results, the page and the headline."""
 
 from __future__ import annotations
 

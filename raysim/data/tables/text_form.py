@@ -85,7 +85,7 @@ def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_K
     """Return the encoding, separator and column names of the text file at ``path``. Properties that ``keys`` leaves
     open are recognised. If two values are possible, the one in ``usual`` is assumed.
 
-    Raises ``DataError`` naming ``field`` or a key if the text cannot be decoded, or if two separators fit.
+    Raises ``DataError`` naming ``field`` or a key if the text cannot be decoded, or if two separators fit equally well.
     """
     if keys.encoding is not None:
         _check_named(path, zipped, keys.encoding)

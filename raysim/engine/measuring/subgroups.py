@@ -60,8 +60,8 @@ def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequen
     """Return the groups of ``federation``'s patients by the attributes ``wanted``; None means all attributes in the
     data. ``bands`` are the lower bounds of age groups in years.
 
-    Return None if there is no attribute to group by. Raises ``ConfigError`` for an attribute that the data does not
-    have, or that has more than :data:`MOST_GROUPS` groups.
+    Attributes that are unknown for all patients are left out. Return None if no attribute remains. Raises
+    ``ConfigError`` for an attribute that the data does not have, or that has more than :data:`MOST_GROUPS` groups.
     """
     attributes = federation.patient_attributes
     for attribute in wanted or ():

@@ -22,7 +22,7 @@ class Masking(Adding):
     execute: bool
     """Whether masks are really computed; if not, only their bytes are counted."""
     number_sum: SecureSum | None = None
-    """The secure aggregation of one number from each hospital; the numbers are added in the first entry of the last
+    """The secure aggregation of one number from each hospital; the sum of these numbers is the first entry of the last
     sum. None if no such number is sent, or if too few hospitals take part."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
