@@ -41,7 +41,8 @@ class NewRows:
     """Rows to score.
 
     - ``columns``: the values of the ``n`` rows.
-    - ``hospitals [n]``: the name of each row's hospital; None if neither a column nor the caller names hospitals.
+    - ``hospitals [n]``: the name of each row's hospital; None if neither a column, nor file names, nor the caller name
+      hospitals.
     - ``notes``: remarks on the file and on differences from the training rows, one line each.
     """
 

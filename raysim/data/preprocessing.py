@@ -66,7 +66,9 @@ def sums(values: NDArray[Any], centre: Floats | float = 0.0) -> Sums:
 
 @dataclass(frozen=True)
 class Scaler:
-    """The ``mean`` and standard deviation ``std`` of each column, ``[D]``; ``std`` is inf for a constant column."""
+    """The ``mean`` and standard deviation ``std`` of each column, ``[D]``; ``std`` is inf for a column that is constant
+    up to rounding.
+    """
 
     mean: Floats
     std: Floats
@@ -188,9 +190,10 @@ def prepare_declared(
     """Compute features from declared ranges and categories of columns. With ``noise``, numbers are scaled by means and
     standard deviations with added noise; with the ``method`` ``raw`` they stay unchanged.
 
-    ``rows`` lists, for each hospital, the positions of its training rows in ``order``. ``people [N]`` is the privacy
-    unit of each row of ``order``. ``into`` is a folder for the features, and ``flags`` says whether added features flag
-    missing values. Raises ``DataError`` for columns without a usable declaration.
+    ``order [N]`` are the positions in ``features`` of the rows to use. ``rows`` lists, for each hospital, the positions
+    of its training rows in ``order``. ``people [N]`` is the privacy unit (patient or row) of each row of ``order``.
+    ``into`` is a folder for the features, and ``flags`` says whether added features flag missing values. Raises
+    ``DataError`` for columns without a usable declaration.
     """
     table = RawColumns.of(features)
     described = ranges_of(declared, table)

@@ -126,8 +126,8 @@ def natural(names: Iterable[str]) -> list[str]:
 
 
 def _numbered(names: list[str]) -> list[str] | None:
-    """Sort at least two names of one common text and a whole number, such as ``hospital_12``, by number. Return None
-    for other names.
+    """Sort at least two names that consist of a common text and a whole number, such as ``hospital_12``, by number.
+    Return None for other names.
     """
     if len(names) < 2:
         return None

@@ -1,4 +1,4 @@
-"""``raysim design``: from a design's file to its folder, its page and its headline."""
+"""``raysim design``: from the file of a design to the folder of results, the page and the headline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ SECTIONS = (Section("figures", "The gain from more hospitals, rows or seeds", in
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A planned comparison, or a copy with more hospitals, rows or seeds, and the differences that it could detect."""
+    """A planned comparison, or a copy of it with more hospitals, rows or seeds; and the power to detect differences
+    with it.
+    """
 
     name: str
     sites: Sites
@@ -39,7 +41,8 @@ class Variant:
     spread: float
     """The power to detect that hospitals' AUROCs differ by the standard deviation that the design calls relevant."""
     slope: float
-    """The power to detect that the gain in AUROC depends on a hospital's size; NaN if it cannot be estimated."""
+    """The power to detect that the difference in AUROC between two methods depends on a hospital's size; NaN if this
+    power cannot be estimated."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,8 +39,8 @@ class Many(Section):
     """Hospitals of which only the number is known, with numbers of test rows from a log-normal distribution.
 
     - ``hospitals``: the number of hospitals. ``median_rows``: the median number of test rows.
-    - ``sigma``: the standard deviation of the logarithm of test rows. ``prevalence``: the share of events; each
-      hospital's number of events is rounded up.
+    - ``sigma``: the standard deviation of the logarithm of the number of test rows. ``prevalence``: the share of
+      events; each hospital's number of events is rounded up.
     """
 
     hospitals: int = Field(ge=2, le=10_000)
@@ -54,7 +54,8 @@ class Design(Section):
 
     - ``sites``: a list of hospitals, or :class:`Many`.
     - ``difference``: the relevant difference in AUROC between two methods. ``spread``: the relevant standard deviation
-      of hospitals' AUROCs. ``halving``: the relevant rise of the gain in AUROC when a hospital's size is halved.
+      of hospitals' AUROCs. ``halving``: the relevant increase of the difference between two methods at a hospital of
+      half the size.
     - ``seeds``: how often each method is trained. ``auroc``: the expected AUROC.
     - ``correlation``: the correlation of two methods' chance errors on the same patients.
     - ``hospital_sd``, ``seed_sd``: the standard deviations over hospitals, and over seeds, of the true difference

@@ -1,4 +1,6 @@
-"""A privacy guarantee, its noise and its parameters, as plain values that :mod:`.calibration` computes."""
+"""A privacy guarantee, its noise and its parameters, as plain values that :mod:`raysim.engine.privacy.calibration`
+computes.
+"""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Round:
     """Virtual seconds from the run's start until the server had this round's models. NaN for training on pooled rows,
     which is not simulated; None without a virtual clock."""
     asked: int = 0
-    """The number of hospitals called in the round; 0 without a virtual clock."""
+    """The number of hospitals called in the round, counted again at every attempt; 0 without a virtual clock."""
     staleness: float = 0.0
     """The mean staleness of the updates: how many newer versions of the global model existed when an update was used.
     It is 0 without a virtual clock."""
@@ -212,7 +212,8 @@ class Outcome(Gathered):
     """The number of patients or rows on which each hospital trains, with noise, ``[N]``; None if exact numbers are
     public."""
     canary_components: Floats | None = None
-    """The component of each round's update along each of the ``M`` canaries, ``[rounds, M]``; None without canaries."""
+    """The component of each round's update along each of the ``M`` canaries of a privacy audit, ``[rounds, M]``; None
+    without canaries."""
     recalibrated: Recalibrated | None = None
     """The recalibrated main model, which tables call ``recalibrated``; None without recalibration."""
     uncertainty: Uncertainty | None = None
@@ -243,7 +244,7 @@ class Outcome(Gathered):
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """Return the number of rows with which each hospital is evaluated, or a noisy public estimate; see
+        """Return the number of rows of each hospital in the full data, or a noisy public estimate; see
         :func:`noisy_stays`.
         """
         if self.all_rows is not None:

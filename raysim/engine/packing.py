@@ -72,8 +72,8 @@ def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> A
 
 
 def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, Any]:
-    """Return the state of ``strategy`` as JSON, with the name of its class. Its arrays are stored in ``arrays``. Raises
-    ``ConfigError`` if it cannot be stored.
+    """Return ``state`` as JSON, with the name of its class. Its arrays are stored in ``arrays``. Raises ``ConfigError``
+    if it cannot be stored.
 
     For a registered strategy, the name does not depend on modules: ``{strategy: its registered name, class: class
     name}``. For other strategies, it is the import path, ``{class: module.Class}``.

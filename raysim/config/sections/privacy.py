@@ -16,7 +16,8 @@ from raysim.privacy.noise import Origin
 from raysim.privacy.noisy_sums import Mechanism
 
 Adversary = Literal["outsider", "peer", "server"]
-"""The adversaries: an outsider observes the final model, a peer every model, the server every message."""
+"""The adversaries: an outsider observes the models of all rounds; a peer, which is a hospital, also knows its own
+contribution; the server observes every message."""
 
 
 RowUnit = Literal["patient", "example"]

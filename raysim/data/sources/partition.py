@@ -68,8 +68,8 @@ def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
     """Return the hospital of each row, ``[n]``. A ``share`` of all rows is divided at random, and the others in order
     of their labels.
 
-    The first ``round(share n)`` of the shuffled rows stay in random order; the others are sorted by label. With a share
-    of 1, all hospitals have about the same class shares. With a share of 0, each hospital has only one or a few
+    The first ``round(share * n)`` of the shuffled rows stay in random order; the others are sorted by label. With a
+    share of 1, all hospitals have about the same class shares. With a share of 0, each hospital has only one or a few
     classes.
 
     Raises ``DataError`` if a hospital would get no row.

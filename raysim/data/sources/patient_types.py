@@ -18,11 +18,12 @@ from raysim.data.records import Records
 class PatientTypes(BaseModel):
     """Synthetic patients of several types with different features; each type has a separate risk model.
 
-    The features of a patient of type ``k`` are ``m_k + N(0, I)`` with ``m_k = separation N(0, I) / sqrt(F)``, followed
-    by ``flags`` random binary features without information. The logit of the label is ``signal (x - m_k).w_k``, where
-    ``w_k`` has length 1. ``w_k`` mixes weights specific to type ``k`` (share ``contrast``) with weights common to all
-    types. Each hospital's shares of types are sampled from a Dirichlet distribution with parameter ``mixing``; with a
-    small ``mixing``, hospitals differ more. The type is not a feature.
+    The ``F`` continuous ``features`` of a patient of type ``k`` are ``m_k + N(0, I)`` with ``m_k = separation * N(0, I)
+    / sqrt(F)``, followed by ``flags`` random binary features without information. The logit of the label is ``signal *
+    (x - m_k).w_k``, where ``x`` are the continuous features and ``w_k`` has length 1. ``w_k`` mixes weights specific to
+    type ``k`` (share ``contrast``) with weights common to all types. Each hospital's shares of types are sampled from a
+    Dirichlet distribution with parameter ``mixing``; with a small ``mixing``, hospitals differ more. The type is not a
+    feature.
     """
 
     invented: ClassVar[bool] = True

@@ -266,8 +266,8 @@ def check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
 
 
 def check_homes(names: pd.Series, silo: str, what: str) -> None:
-    """Raise ``DataError`` with the first row, counted from 1, whose hospital's name is empty. ``what`` names the data
-    set.
+    """Raise ``DataError`` if the name of a row's hospital is empty. The error names the first such row, counted from 1;
+    ``what`` is the name of the data set.
 
     With the ``silo`` ``partition``, names are not checked.
     """

@@ -70,7 +70,9 @@ def word_id(word: str, vocabulary: int) -> int:
 
 
 def check_texts(texts: pd.Series, what: str) -> None:
-    """Raise ``DataError`` with the first row, counted from 1, whose text is empty; ``what`` names the data set."""
+    """Raise ``DataError`` if a text is empty. The error names the first such row, counted from 1; ``what`` is the name
+    of the data set.
+    """
     empty = np.flatnonzero(texts.str.strip().fillna("") == "")
     if len(empty):
         raise DataError(

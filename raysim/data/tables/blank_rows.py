@@ -21,8 +21,8 @@ def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Tab
     """Return the rows of ``table`` that have a value, and their positions in the file, from 0. The positions are None
     if the file has no blank row.
 
-    A cell that contains only blanks counts as empty. ``left_out`` are the positions of blank rows that were already
-    removed from ``table``.
+    A cell that contains only blanks counts as empty. ``left_out`` are the positions in the file of blank rows that were
+    already removed from ``table``.
     """
     blank = np.ones(table.num_rows, np.bool_)
     for column in sorted(table.columns, key=lambda column: is_texts(column.type)):  # numbers are read faster
@@ -50,8 +50,8 @@ def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tu
 
 
 def blank_row_remark(rows: NDArray[np.int64] | None, several: int) -> str:
-    """Return a remark on the blank rows among ``several`` rows; ``rows`` are the positions of the other rows. If
-    ``rows`` is None, no row is blank and the remark is empty.
+    """Return a remark on the blank rows among ``several`` rows; ``rows`` are the positions of the rows that are not
+    blank. If ``rows`` is None, no row is blank and the remark is empty.
     """
     if rows is None:
         return ""

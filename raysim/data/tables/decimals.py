@@ -168,8 +168,8 @@ def _has_points(column: pa.ChunkedArray) -> bool:
 
 
 def _has_fractions(column: pa.ChunkedArray) -> bool:
-    """Whether some number is not whole. A number such as 2.0 is whole: programs write it so if other rows have no
-    value.
+    """Whether some number is not whole. A number such as 2.0 is whole: many programs write 2 as 2.0 if other rows of
+    the column have no value.
     """
     column = pc.cast(column, pa.float64(), safe=False)
     return bool(pc.any(pc.and_(pc.is_finite(column), pc.not_equal(pc.floor(column), column))).as_py())

@@ -52,7 +52,7 @@ class Wanted:
     categorical: Sequence[str] | None
 
     def of(self, name: str) -> Literal["numeric", "categorical"] | None:
-        """Return the kind under which the column ``name`` is listed, or None."""
+        """Return the kind under which the column ``name`` is listed; None if it is not listed."""
         if name in (self.numeric or ()):
             return "numeric"
         return "categorical" if name in (self.categorical or ()) else None
@@ -161,8 +161,8 @@ def _quoted(names: Sequence[str]) -> str:
 def _typed(
     table: pa.Table, name: str, asked: Literal["numeric", "categorical"] | None, reading: Reading
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
-    """Return the column ``name`` as numbers, truth values or texts, a :class:`Finding` on texts that were not converted
-    (or None), and notes for the user.
+    """Return the column ``name`` as numbers, truth values or texts; a :class:`Finding` on texts that were not converted
+    (None if all were); and notes for the user.
     """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):

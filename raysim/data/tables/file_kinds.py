@@ -25,8 +25,8 @@ _BY_PANDAS = (
     (b"ARROW1", "a Feather file", "read_feather", ""),
     (b"ORC", "an ORC file", "read_orc", ""),
 )
-"""The first bytes of files that pandas can convert, with kind, pandas function, and the package it needs (empty:
-none).
+"""The first bytes of files that pandas can convert, each with the kind of file, the pandas function, and the package
+that this function needs (empty: none).
 """
 
 _PACKED = (

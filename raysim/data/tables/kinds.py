@@ -240,8 +240,8 @@ def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
 def described(name: str, found: Finding, row: int | None, categories: bool = True) -> str:
     """Describe what is wrong with a column of dates, or of numbers mixed with other texts, and how to correct it.
 
-    ``row`` is the row in the file of the first date or other text. ``categories`` says whether the column may be read
-    as categories.
+    ``row`` is the number, in the file, of the first row with a date or other text. ``categories`` says whether the
+    column may be read as categories.
     """
     if found.kind == "date":
         return (

@@ -76,8 +76,9 @@ class Proposal:
     - ``event``: the class to propose for the key ``positive``; None if the key is not needed.
     - ``classes``: the classes of the label with their numbers of rows; empty for a real-valued label.
     - ``censored``: the proposed rule for reading values beyond a limit, such as ``<0.3``, by sign (``<``, ``>``).
-    - ``na_values``, ``units``: for each column, the texts that mean a missing value, or the units that follow numbers.
-    - ``marks``: for each column of numbers with other texts, the most frequent of these texts as one text.
+    - ``na_values``: for each column, the texts that mean a missing value. ``units``: the units that follow its numbers.
+    - ``marks``: for each column of numbers with other texts, a list of the most frequent of these texts, joined in one
+      text.
     """
 
     rows: int
@@ -209,7 +210,7 @@ def _columns(table: pa.Table) -> list[_Column]:
 
 
 def _hospital(columns: Sequence[_Column]) -> Choice:
-    """Propose the hospital column by a name that suggests hospitals, else by the only name that suggests a place."""
+    """Propose a hospital column: one whose name suggests hospitals, else the only one whose name suggests a place."""
     able = [column for column in columns if _may_be_hospitals(column)]
     by_name = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
     if by_name:

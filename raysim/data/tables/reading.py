@@ -106,8 +106,8 @@ def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> 
     """Remove the ``units`` after numbers or values such as ``<0.3`` in a column of texts, and count the values with a
     unit.
 
-    ``comma`` says whether numbers have a decimal comma. Points before three digits then separate thousands, as in
-    numbers without a unit; beside such numbers and decimal commas, numbers with another point keep their unit.
+    ``comma`` says whether numbers have a decimal comma. If so, points before three digits separate thousands, as in
+    numbers without a unit. If such a point or a decimal comma occurs, numbers with any other point keep their unit.
     """
     grouped = r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]+)?"
     number = rf"(?:(?:<=?|>=?|≤|≥)\s*)?(?:{NUMBER}|[+-]?[0-9]+,[0-9]+{f'|{grouped}' * comma})"

@@ -35,7 +35,7 @@ class Reading:
 
     - ``na_values``: texts that mean a missing value, in addition to :data:`MISSING`; for all columns, or by column.
     - ``censored``: the rule for values beyond a limit such as ``<0.3``, by sign (``<``, ``>``); one of :data:`RULES`.
-    - ``decimal``: the decimal mark, if it is a comma, was configured, or numbers had thousands separators; else None.
+    - ``decimal``: the decimal mark. None if it is a point, was not configured, and no number had thousands separators.
     - ``separator``, ``encoding``: the form of the file, for programs that read another file without raysim.
     - ``units``: by column, the spellings of the unit that follows its numbers.
     """

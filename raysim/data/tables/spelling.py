@@ -90,7 +90,7 @@ def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None
 
 def check_cut(field: str, name: str, values: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
     """Raise ``DataError`` for numbers that a spreadsheet has shortened, such as 1.23E+10, so that different numbers may
-    be equal.
+    have become equal.
 
     ``values [N]`` are the values of the column ``name``; ``rows`` is as in :func:`check_totals`.
     """

@@ -136,7 +136,9 @@ def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _names_again(table: pa.Table) -> int:
-    """Return the first row, from 1, that repeats the first two column names, as in files that were joined; else 0."""
+    """Return the number, counted from 1, of the first row that repeats the first two column names, as in joined files;
+    0 if no row does.
+    """
     alike = [pc.equal(table.column(k), name) for k, name in enumerate(table.column_names[:2]) if name]
     again = pc.index(pc.and_(alike[0], alike[-1]), True).as_py() if alike else -1
     return int(again) + 1
@@ -180,8 +182,8 @@ def _parquet(path: Path, field: str) -> pa.Table:
 
 
 def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
-    """Restore the dictionary type of columns that have this type in the schema ``written``; Parquet itself keeps it
-    only for texts.
+    """Restore the dictionary type of columns that have this type in the schema ``written``. Parquet itself preserves
+    dictionaries only of texts.
     """
     for k, column in enumerate(table.schema):
         at = written.get_all_field_indices(column.name)  # several if names repeat, which the caller refuses

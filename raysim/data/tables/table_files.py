@@ -187,7 +187,9 @@ def _as_texts(table: pa.Table, names: Collection[str], field: str) -> pa.Table:
 
 
 def _check_last(file: Path, table: pa.Table, rows: NDArray[np.int64] | None, field: str) -> None:
-    """Raise ``DataError`` if the last row of a file, and no other row, is called ``total`` or the like."""
+    """Raise ``DataError`` if a column of texts has ``total`` or the like in the last row of a file, and in no other
+    row.
+    """
     if table.num_rows < 2:
         return
     for column in table.columns:

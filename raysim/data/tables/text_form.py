@@ -85,7 +85,7 @@ def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_K
     """Return the encoding, separator and column names of the text file at ``path``. Properties that ``keys`` leaves
     open are recognised. If two values are possible, the one in ``usual`` is assumed.
 
-    Raises ``DataError`` naming ``field`` or a key if the text cannot be decoded, or if two separators fit.
+    Raises ``DataError`` naming ``field`` or a key if the text cannot be decoded, or if two separators fit equally well.
     """
     if keys.encoding is not None:
         _check_named(path, zipped, keys.encoding)
@@ -212,9 +212,10 @@ def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
 
 
 def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) -> str:
-    """Return the separator that gives most lines the same number of fields, or ``usual`` if several fit equally well.
+    """Return the separator with which the largest share of lines has the same number of fields. If several separators
+    fit equally well, ``usual`` is preferred.
 
-    Raises ``DataError`` if several fit and none of them is ``usual``.
+    Raises ``DataError`` if several fit equally well and none is ``usual``, or if spaces separate the columns.
     """
     fits = {each: _usual(list(_numbered(lines, each))) for each in SEPARATORS}
     several = {each: fit for each, fit in fits.items() if fit[0] > 1}
@@ -256,7 +257,8 @@ def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
 
 
 def holds_values(names: Sequence[str]) -> bool:
-    """Whether a line of column names seems to contain values: several numbers other than years or positions.
+    """Whether a line of column names seems to contain values: at least two numbers, but not whole numbers in order,
+    such as years or positions.
 
     >>> holds_values(["63.0", "1.0", "1.0", "145.0"]), holds_values(["hospital", "2019", "2020", "2021"])
     (True, False)

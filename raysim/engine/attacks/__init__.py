@@ -1,1 +1,1 @@
-"""Byzantine hospitals, canaries of an audit, and the robust rules against them."""
+"""Byzantine hospitals, robust rules against them, and canaries of a privacy audit."""

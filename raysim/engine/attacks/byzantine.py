@@ -1,6 +1,6 @@
 """The server's side of attacks and robust rules.
 
-If a rule or an attack needs each hospital's update, hospitals send their updates one by one instead of a sum. Colluding
+If a rule or an attack needs each hospital's update, the server receives single updates instead of sums. Colluding
 Byzantine hospitals replace their updates. The server then computes each weighted sum that the strategy requests: with a
 robust rule, a sum is the total weight times the rule's aggregate. Without a rule, sums are the same, bit for bit, as if
 hospitals had sent sums.
@@ -166,7 +166,9 @@ class Byzantine(Step):
     def _server(
         self, round: int, ids: Ids, groups: Sequence[Ids], weight: Floats | None, g: int, updates: Floats
     ) -> Floats:
-        """Return the server's aggregate ``[P]`` of the ``updates`` in sum ``g``, divided by their total weight."""
+        """Return the server's aggregate ``[P]`` of the ``updates`` in sum ``g``: their weighted mean, or the robust
+        rule's aggregate.
+        """
         members = groups[g]
         if self._robust_rule is None:
             return np.average(updates, axis=0, weights=None if weight is None else weight[members, g])

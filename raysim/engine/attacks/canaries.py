@@ -1,4 +1,5 @@
-"""Canaries of a privacy audit: their hospitals, their updates, and what the server observes of each canary.
+"""Canaries of a privacy audit (artificial hospitals or patients): their hospitals, their updates, and what the server
+observes of each canary.
 
 Each canary has its own parameters in the model: those of a feature that is 0 in all rows except the canary's. In these
 parameters, the other hospitals' updates contain only noise.

@@ -27,7 +27,9 @@ class Clip(HospitalStep):
 
 @dataclass(frozen=True)
 class NormBound(Step):
-    """The server's side of the rule ``norm_bound``: it gives all updates in a sum the same weight."""
+    """The server's side of the rule ``norm_bound``: it gives all updates in a sum the same weight, unless
+    ``weights_fixed`` is true.
+    """
 
     bound: float
     name: str

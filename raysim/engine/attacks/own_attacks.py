@@ -25,7 +25,7 @@ class FeatureScale:
     """How preprocessing scaled a feature and filled its missing values."""
 
     mean: float = 0.0
-    """The feature's mean before preprocessing, divided by the feature's scale."""
+    """The feature's mean before preprocessing, divided by the feature's scale; 0 if the feature was not scaled."""
     gap: float | None = None
     """The scaled value that replaces missing values. None means that no value is missing, or that the feature was not
     scaled."""
@@ -57,9 +57,7 @@ UNITS = 88.4
 
 
 class Tampering(HospitalStep):
-    """The hospital's side of an attack, or of a privacy audit with canaries: it changes the update right after
-    training.
-    """
+    """The hospital's side of an attack or of a privacy audit: it changes the update right after training."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
         """Return what a hospital sends in place of its trained update ``delta [P]``, with magnitudes below

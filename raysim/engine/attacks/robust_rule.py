@@ -32,9 +32,10 @@ class Tally:
     bad: int = 0
     """The number of Byzantine hospitals' updates, counted only for rules that select updates."""
     admitted: float = 0.0
-    """The share of Byzantine updates in the weight of an aggregate, added up over all aggregates of all rounds."""
+    """The share of Byzantine updates in the weight of an aggregate, added up over the aggregates with known weights in
+    all rounds."""
     sums: int = 0
-    """The number of aggregates whose shares were added up in ``admitted``: those with known weights."""
+    """The number of aggregates whose shares were added up in ``admitted``."""
     largest: float = 0.0
     """The largest share of Byzantine hospitals in one sum, with or without a robust rule."""
     heaviest: float = 0.0

@@ -27,10 +27,12 @@ PASSES = 3
 """The number of Weiszfeld iterations (passes) in a round."""
 
 NU = 1e-6
-"""The smallest distance from the current estimate that counts: closer updates are weighted as if at distance ``nu``."""
+"""The smallest distance from the current estimate that counts: closer updates are weighted as if they were at this
+distance."""
 
 SCALE = 0.01
-"""The factor of all weights ``b_i``, so that the largest weight fits the integers that store sums."""
+"""The factor by which all weights ``b_i`` are multiplied, so that the largest weight fits the integers that store
+sums."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +74,7 @@ class SecureGeometricMedian(Step):
         self._problem: LocalProblem | None = None
         self._centres: Floats = np.zeros((0, 0))
         self.number = 0
-        """The current pass of the round, from 0."""
+        """The current pass of the round, counted from 0."""
 
     def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
         return None if problem.sent is None else Pass(self._centres, self.number == 0, self.number == PASSES - 1)

@@ -37,7 +37,9 @@ Open = Callable[[str, bool], Federation]
 
 
 def mapped(folder: str, pooled: bool) -> Federation:
-    """Open the federation in ``folder`` by memory mapping: rows are read only when they are accessed."""
+    """Open the federation in ``folder`` by memory mapping: rows are read only when they are accessed. ``pooled`` has no
+    effect.
+    """
     return Federation.open(folder)
 
 
@@ -64,10 +66,10 @@ class HospitalGroup:
         self._evaluating = Evaluating(*arguments)
 
     def round(self, plan: RoundPlan, states: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
-        """Evaluate the server's models, then let the sampled hospitals train from them.
+        """Evaluate the server's models, then let the sampled hospitals train or run a client program.
 
-        Return this process's part of the round's result, and what hospitals store until the next round (empty if the
-        round does not change what they store). Raises :class:`TrainingDiverged` or :class:`HospitalFailed`.
+        Return this process's part of the round's result, and what hospitals store until the next round (empty if they
+        only run a client program that stores nothing). Raises :class:`TrainingDiverged` or :class:`HospitalFailed`.
         """
         began = time.perf_counter()
         states = states or {}

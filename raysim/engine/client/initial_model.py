@@ -34,7 +34,8 @@ def parameters(plan: Models, row: int, hospital: int, states: HospitalStates) ->
     """Return the parameters ``[P]`` of the model ``row`` at a hospital, including the hospital's private parameters.
 
     ``row`` is an index of the server's models, ``OWN`` for the model that the hospital stores, or ``MIXTURE`` for its
-    mixture of the server's models.
+    mixture of the server's models. With ``OWN``, a hospital that stores no model uses its mixture or, without mixtures,
+    the server's model 0.
     """
     model = states.get(hospital, {}).get(MODEL)
     if row == OWN and model is not None:

@@ -39,7 +39,7 @@ class CohortTraining:
     """Makes the local updates of this process's hospitals in one round.
 
     - ``mine`` has the positions of the local updates in ``plan.ids``.
-    - ``open(pooled)`` returns the federation.
+    - ``open(pooled)`` returns the federation, with the training rows of all hospitals if ``pooled`` is true.
     - ``states`` has what hospitals store between rounds; it is not changed.
     """
 
@@ -97,7 +97,7 @@ class CohortTraining:
         return self._states
 
     def _send_again(self, first: int) -> None:
-        """Send again, without training, the updates that hospitals have stored. Apply only the steps from number
+        """Send again, without training, the updates that hospitals have stored. Apply only the steps from index
         ``first`` on.
         """
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)

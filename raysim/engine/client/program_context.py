@@ -148,8 +148,8 @@ class HospitalContext:
 
     @cached_property
     def validation(self) -> Rows:
-        """See :class:`raysim.strategies.programs.Context`. Raises ``ValueError`` if the program does not declare that
-        it uses validation rows.
+        """See :class:`raysim.strategies.programs.Context`. Raises ``ValueError`` for pooled rows, and if the program
+        does not declare that it uses validation rows.
         """
         if not self._run.call.program.validates or self.hospital == POOLED:
             raise ValueError(

@@ -105,7 +105,7 @@ class HospitalModel:
         return Task(X, y, self._sized(theta), (), epochs, rate, self._stream, weights=weights)
 
     def _descended(self, tasks: Sequence[Task], optimizer: Optimizer) -> Floats:
-        """Return the gradient of each task's loss at its start, ``[len(tasks), P]``."""
+        """Return the gradient of each task's loss at the task's start model, ``[len(tasks), P]``."""
         ends = self._model.train(tasks, optimizer)
         steps = np.stack([task.start for task in tasks]).astype(np.float64) - ends
         steps[:, self._model.layout.trained :] = 0.0

@@ -27,7 +27,8 @@ from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload
 class Sending:
     """Adds up what this process's hospitals send after their local updates in a round.
 
-    ``states`` has what hospitals store between rounds; it is changed in place. ``open(pooled)`` returns the federation.
+    ``states`` has what hospitals store between rounds; it is changed in place. ``open(pooled)`` returns the federation,
+    with the training rows of all hospitals if ``pooled`` is true.
     """
 
     def __init__(

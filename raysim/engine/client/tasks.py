@@ -28,7 +28,7 @@ class Tasks:
     group of them.
 
     ``states`` has what hospitals store between rounds; it may change between calls. ``open(pooled)`` returns the
-    federation.
+    federation, with the training rows of all hospitals if ``pooled`` is true.
     """
 
     def __init__(

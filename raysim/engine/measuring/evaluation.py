@@ -233,8 +233,8 @@ class Evaluation:
         return self._section.every > 0 and round % self._section.every == 0
 
     def _tracked(self, serve: Mapping[str, Ids]) -> dict[str, Ids]:
-        """Return the model in ``serve`` whose training loss is measured; empty if no loss was measured before
-        training.
+        """Return only the entry of ``serve`` for the model whose training loss is measured; empty if no loss was
+        measured before training.
         """
         if self.gathered.losses.model is None and serve and self.gathered.losses.before:
             self.gathered.losses = replace(self.gathered.losses, model=list(serve)[-1])

@@ -221,8 +221,8 @@ class _Total:
         return np.zeros((2, len(pairs(self._patients.groups)), number), dtype=np.int64)
 
     def add(self, h: int, figures: Figures, scale: int = 0) -> None:
-        """Add the ``figures`` of the hospital at position ``h``. Values are in units of ``2**scale``, variances in
-        ``4**scale``.
+        """Add the ``figures`` of the hospital at position ``h``. In ``figures``, values are in units of ``2**scale``,
+        and variances in units of ``4**scale``.
         """
         self._value[h] = np.ldexp(figures.value[:, 0], scale)
         self._variance[h] = np.ldexp(figures.variance[:, 0], 2 * scale)
@@ -235,7 +235,7 @@ class _Total:
         self._units[scale] += units
 
     def sums(self, risks: Floats | None) -> AttributeSums:
-        """Return what this process's hospitals send."""
+        """Return what this process's hospitals send. ``risks [h, G, 4]`` are as in :class:`AttributeSums`."""
         return AttributeSums(self._counts, self._value, self._variance, risks, self._units)
 
 

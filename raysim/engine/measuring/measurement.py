@@ -72,9 +72,11 @@ class Measurement:
     """Whether the models are final. For two classes, hospitals then also send histograms of scores and sums over pairs
     of rows; for a label that is a real number, histograms of errors."""
     thresholds: tuple[float, ...] | None = None
-    """Thresholds of the predicted probability: for each of them, a hospital counts the rows that reach it."""
+    """Thresholds of the predicted probability: for each of them, a hospital counts the rows that reach it. None means
+    no counts."""
     counted: str | None = None
-    """The name of the model for which hospitals count validation rows by score even without ``thresholds``."""
+    """The name of a model for which hospitals count validation rows by score, even if ``thresholds`` is None; None
+    means no such model."""
     recalibrating: Recalibrating | None = None
     groups: Grouping | None = None
     rearranging: Rearranging | None = None
@@ -104,7 +106,7 @@ class Measured:
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """For each hospital, the sum of its rows' losses and the number of these rows, ``[h, 2]``."""
     histograms: dict[str, Any] = field(default_factory=dict)
-    """The histogram of scores over all rows of the process's hospitals."""
+    """The histogram of scores over the evaluated rows of the process's hospitals whose model is trained."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Each hospital's sums over pairs of an event and a non-event, ``[h]``."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)

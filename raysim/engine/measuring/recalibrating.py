@@ -63,8 +63,8 @@ class OwnShifts:
         return OwnShifts(shifts, rows, events)
 
     def applied(self, margins: NDArray[Any], offsets: NDArray[np.int64]) -> Floats:
-        """Return the recalibrated margin ``a + b margin`` of each row; ``a`` and ``b`` are those of the row's hospital.
-        Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``.
+        """Return the recalibrated margin ``a + b * margin`` of each row; ``a`` and ``b`` are those of the row's
+        hospital. Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``.
         """
         each = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         return self.shifts.intercept[each] + self.shifts.slope[each] * margins.astype(np.float64)

@@ -1,9 +1,9 @@
 """Early stopping: when the loss on validation rows ends a run.
 
-After each round, the loss of the main model is computed on the validation rows of all hospitals; every row has the same
-weight. It is the loss that training minimises, without penalties and without the strategy's own terms. The round with
-the smallest validation loss is the best (the earliest, if several are equal), and its models become the models of the
-run.
+After each round, the mean loss of the main model over the validation rows of all hospitals is computed. It is the loss
+that training minimises, with its class weights, but without penalties and without the strategy's own terms. The round
+with the smallest validation loss is the best (the earliest, if several are equal), and its models become the models of
+the run.
 
 A run stops after ``patience`` checks in a row without a fall. A loss is a fall if it is below the loss at the previous
 fall by more than ``tolerance`` times the loss before training. For the first fall, the comparison is with the loss

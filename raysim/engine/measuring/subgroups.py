@@ -60,8 +60,8 @@ def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequen
     """Return the groups of ``federation``'s patients by the attributes ``wanted``; None means all attributes in the
     data. ``bands`` are the lower bounds of age groups in years.
 
-    Return None if there is no attribute to group by. Raises ``ConfigError`` for an attribute that the data does not
-    have, or that has more than :data:`MOST_GROUPS` groups.
+    Attributes that are unknown for all patients are left out. Return None if no attribute remains. Raises
+    ``ConfigError`` for an attribute that the data does not have, or that has more than :data:`MOST_GROUPS` groups.
     """
     attributes = federation.patient_attributes
     for attribute in wanted or ():
@@ -178,10 +178,10 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
     attribute is unknown are excluded from all gaps.
 
     - ``<attribute>_gap``: the largest minus the smallest main metric (such as the AUROC) of the groups, computed over
-      all hospitals. ``<attribute>_<figure>_gap`` is the same difference for accuracy and recall. Undefined for fewer
-      than two groups.
-    - ``<attribute>_gap_within``: the largest minus the smallest main metric of the groups within one hospital, as a
-      mean over hospitals.
+      all hospitals. ``<attribute>_<figure>_gap`` is the same difference for accuracy and recall. Both are NaN if fewer
+      than two groups have a defined metric.
+    - ``<attribute>_gap_within``: the largest minus the smallest main metric of the groups within one hospital, averaged
+      over the hospitals where at least two groups have a defined metric.
     - ``<attribute>_undefined``: number of pairs of a hospital and a group with evaluated rows, but an undefined main
       metric.
     - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``: the

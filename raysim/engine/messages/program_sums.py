@@ -66,7 +66,9 @@ class SumLayout:
         return sums, vector[self.size - self.groups :]
 
     def kinds(self) -> dict[str, int]:
-        """Return the number of bytes that each hospital sends, by kind of message, without the masks of secure sums."""
+        """Return the number of bytes that each hospital sends, by kind of message, without the additional bytes of
+        secure sums.
+        """
         sent: dict[str, int] = {}
         for send in [*self.summed.values(), *self.each.values()]:
             sent[send.kind] = sent.get(send.kind, 0) + SUM_BYTES * send.groups * math.prod(send.shape)

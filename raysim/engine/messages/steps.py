@@ -19,7 +19,7 @@ from raysim.engine.messages.program_sums import SumLayout
 from raysim.strategies.base import Floats, Mask, Program, Reply, Upload
 
 UPDATE, EXTRAS = "update", "extras"
-"""The names of the vectors that a hospital sends: its update, and further numbers. The update has ``G P`` entries if
+"""The names of the vectors that a hospital sends: its update, and further numbers. The update has ``G * P`` entries if
 the hospital contributes to all ``G`` sums of ``P`` parameters."""
 
 
@@ -49,8 +49,8 @@ class Leaving:
     group: int = 0
     """The index of the group of patients on which the update was trained; 0 without groups."""
     bit: float | None = None
-    """The bit that the hospital also sends: 1/2 if the norm of its vectors was within the clipping bound, else -1/2,
-    plus any noise. None means that no bit is sent."""
+    """The bit that the hospital also sends, including any noise: 1/2 if the norm of its vectors was within the clipping
+    bound, else -1/2. None means that no bit is sent."""
     grid: tuple[float, float] | None = None
     """The step of the grid on which the update's entries lie, and this step times the update's weight in the sum; None
     without a grid."""

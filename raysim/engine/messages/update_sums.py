@@ -85,5 +85,7 @@ def by_sum(sent: Upload) -> Floats:
 
 
 def of_entry(value: Any, j: int) -> Any:
-    """Return the value for local update ``j``, from an array ``[H]`` of one value per update or one value for all."""
+    """Return the value for local update ``j``. ``value`` is an array ``[H]`` with one value per update, or one value
+    for all updates.
+    """
     return value[j] if isinstance(value, np.ndarray) else value

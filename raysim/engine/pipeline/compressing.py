@@ -54,8 +54,8 @@ class Compressing(HospitalStep):
         leaving.update[travels] = sent
 
     def exactly(self, weight: float) -> tuple[Compressing, float]:
-        """Adjust the grid's step so that messages times ``weight`` can be added exactly. Also return the new step times
-        ``weight``; see :meth:`Compression.whole`.
+        """Return this compression with another step of the grid, so that messages times ``weight`` can be added
+        exactly, and the new step times ``weight``; see :meth:`Compression.whole`.
         """
         compression, counts = self.compression.whole(weight)
         return replace(self, compression=compression), counts

@@ -22,11 +22,13 @@ class Masking(Adding):
     execute: bool
     """Whether masks are really computed; if not, only their bytes are counted."""
     number_sum: SecureSum | None = None
-    """The secure aggregation of one number from each hospital, stored in the first entry of the last sum. None if no
-    such number is sent, or if too few hospitals take part."""
+    """The secure aggregation of one number from each hospital; the sum of these numbers is the first entry of the last
+    sum. None if no such number is sent, or if too few hospitals take part."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
-        """Add the message of ``hospital`` to the sum with index ``group``, unless :meth:`admits` excludes it."""
+        """Add ``weight`` times ``vector``, the message of ``hospital``, to the sum with index ``group``, unless
+        :meth:`admits` excludes the message.
+        """
         secure = self.sums[group]
         if secure is None or not self.admits(group, hospital):
             return

@@ -41,7 +41,7 @@ class SecureSums(Step):
     """The server's side of secure aggregation in one job.
 
     ``name`` is the strategy's name in errors. ``size`` is the number of model parameters that hospitals send, and
-    ``width`` the number of all parameters, which is the length of sums; None means ``size``.
+    ``width`` the length of sums, which is the number of all parameters; if ``width`` is None, it is ``size``.
     """
 
     def __init__(
@@ -245,8 +245,8 @@ class SecureSums(Step):
         return 8 * (sum(int(traffic.up(p, around)) for p in parts) - _counted_apart(problem))
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
-        """Return the bytes of a secure sum of ``scalars`` numbers before the first round: what each hospital sends, and
-        what the server sends in total.
+        """Return the bytes for a secure sum of ``scalars`` numbers over ``hospitals`` hospitals before the first round:
+        what each hospital sends, and what the server sends in total.
         """
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
@@ -268,8 +268,8 @@ class SecureSums(Step):
         self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
 
     def _weights(self, problem: LocalProblem, entries: int) -> Floats:
-        """Return the weight of each of H local updates in each of G sums, ``[H, G]``. The last columns are for sums of
-        further numbers that hospitals send with their updates.
+        """Return the weight of each of H local updates (``entries``) in each of G sums, ``[H, G]``. The last columns
+        are for sums of further numbers that hospitals send with their updates.
         """
         if self._weighed is None or self._weighed[0] is not problem:
             self._weighed = problem, self._weights_of(problem, entries)
@@ -311,7 +311,7 @@ class SecureSums(Step):
 
 def _counted_apart(problem: LocalProblem) -> int:
     """Return the bytes of a hospital's numbers that are in secure sums but counted apart: its number of rows, and
-    arrays of other kinds.
+    further arrays that are not of the kind ``UPDATE``.
     """
     return 4 + 4 * sum(math.prod(shape) for kind, shape in problem.extras.values() if kind != UPDATE)
 

@@ -50,8 +50,8 @@ class Step:
         return units
 
     def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Process and return the sums of a round. ``units [G, P]`` are the sums as integers in fixed point. Later steps
-        of the pipeline have already processed them.
+        """Process and return the sums of a round. ``units [G, P]`` are ``G`` sums of ``P`` numbers, as integers in
+        fixed point. Later steps of the pipeline have already processed them.
         """
         return units
 
@@ -70,7 +70,7 @@ class Step:
         return update
 
     def facts(self) -> dict[str, float]:
-        """Return numbers on this step for the summary of a finished run, by name."""
+        """Return numbers on this step, by name, for the summary of a finished run."""
         return {}
 
     @property

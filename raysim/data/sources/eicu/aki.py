@@ -53,7 +53,8 @@ def label(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> tup
     """Write labels into the table ``stays``, mark the stays without a possible prediction, and return notes and
     warnings.
 
-    A label says whether kidney injury begins within :data:`AHEAD` hours of the prediction time, before the stay ends.
+    A label says whether kidney injury begins in the :data:`AHEAD` hours after the prediction time, before the stay
+    ends.
     """
     connection.execute(f"SET VARIABLE ahead = {AHEAD * 60}")
     connection.execute(f"CREATE TEMP TABLE kidneys AS {sql('aki')}")

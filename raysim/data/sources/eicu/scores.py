@@ -1,4 +1,4 @@
-"""APACHE's own predictions of death in hospital, for comparison; they are never features.
+"""APACHE scores and APACHE's own predictions of death in hospital, for comparison; they are never features.
 
 A prediction of -1 means that APACHE made no prediction. The table of predictions also contains the outcome, so only the
 columns of the scores are read.

@@ -36,7 +36,7 @@ def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
     """Find the files of the tables of ``schema`` in ``folder``. File names are table names, in upper or lower case,
     with the ending ``.csv`` or ``.csv.gz``.
 
-    Raises ``DataError`` if the folder, or the ``patient`` table in it, does not exist.
+    Raises ``DataError`` if the folder, or the ``patient`` table in it, does not exist, and if a table has two files.
     """
     if not folder.is_dir():
         raise DataError(f"data.path: {folder} is not a folder: name the folder of the eICU tables")
