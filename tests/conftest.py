@@ -410,7 +410,7 @@ def job_of(
     )
 
 
-def play(federation: Federation, strategy: Strategy, *, actors: int = 1, **settings: Any) -> Outcome:
+def run_strategy(federation: Federation, strategy: Strategy, *, actors: int = 1, **settings: Any) -> Outcome:
     """Run a strategy in this process, with the ``settings`` of :func:`job_of`, and return its outcome."""
     return run(federation, job_of(federation, strategy, **settings), actors)
 

@@ -1,4 +1,4 @@
-"""Runs that are to be equal, however they were played."""
+"""Runs that are to be equal, however they were run."""
 
 from __future__ import annotations
 

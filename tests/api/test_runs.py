@@ -345,7 +345,7 @@ def test_strategies_by_label_may_be_of_one_class(tmp_path: Path):
         raysim.compare(SMALL, strategies="fedavg", out=tmp_path / "c", in_process=True)
 
 
-def test_a_run_or_seed_that_was_not_played_is_named(compared: ComparisonResult):
+def test_a_run_or_seed_that_was_not_run_is_named(compared: ComparisonResult):
     with pytest.raises(raysim.RaysimError, match="strategy: 'fedavgg' is not among those compared; did you mean"):
         compared.run("fedavgg")
     with pytest.raises(raysim.RaysimError, match=r"seed: 9 was not run; name one of \[0, 1\]"):

@@ -1,4 +1,4 @@
-"""``raysim audit`` through the command line, and the federations that it plays on."""
+"""``raysim audit`` through the command line, and the federations that it runs on."""
 
 from __future__ import annotations
 

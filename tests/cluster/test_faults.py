@@ -35,7 +35,7 @@ from raysim.strategies.base import Call, Context, Send, Statistic, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer
-from tests.conftest import MakeFederation, play, shared_ray
+from tests.conftest import MakeFederation, run_strategy, shared_ray
 from tests.equality import same_models
 from tests.waiting import until
 
@@ -87,7 +87,7 @@ def federation(federate: MakeFederation) -> Federation:
 
 @pytest.fixture
 def expected(federation: Federation) -> Outcome:
-    return play(federation, Chip(clusters=2), rounds=ROUNDS)
+    return run_strategy(federation, Chip(clusters=2), rounds=ROUNDS)
 
 
 def equal(rounds: list[Round], outcome: Any, expected: Outcome) -> None:

@@ -38,7 +38,7 @@ from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import InverseSqrt
 from raysim.strategies.trees.federated import FederatedTrees
 from raysim.training.base import Optimizer
-from tests.conftest import MakeFederation, play, shared_ray
+from tests.conftest import MakeFederation, run_strategy, shared_ray
 from tests.equality import same_models
 
 pytestmark = shared_ray("actors")
@@ -57,7 +57,9 @@ def same_bits(session: Session, federation: Federation) -> None:
     """What a session gives is what one process gives, with models of everybody and of each hospital."""
     for strategy in (Chip(clusters=2), Local()):
         *rounds, outcome = session.run(job(federation, strategy))
-        alone = play(*(federation, strategy), selection=InverseSqrt(0.5, 2), rounds=4, epochs=2, precision="float32")
+        alone = run_strategy(
+            *(federation, strategy), selection=InverseSqrt(0.5, 2), rounds=4, epochs=2, precision="float32"
+        )
         assert isinstance(outcome, Outcome)
         assert [row.round for row in rounds] == [1, 2, 3, 4]
         same_models(outcome, alone)
@@ -122,7 +124,7 @@ class TestOnTwoActors:
         """Whom Power-of-Choice takes depends on losses under parameters that are with the actors."""
         federation, selection = federate(SIZES, [6] * 8), PowerOfChoice(candidates=6, fraction=0.3)
         run_of = {"rounds": 4, "epochs": 2, "batch_size": 4, "precision": "float32", "learning_rate": 0.5}
-        alone = play(federation, FedPer(), selection=selection, **run_of)
+        alone = run_strategy(federation, FedPer(), selection=selection, **run_of)
         planned = replace(job(federation, FedPer(), rate=0.5), selection=selection)
         *_, outcome = two.run(planned)
         assert isinstance(outcome, Outcome)

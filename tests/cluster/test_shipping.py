@@ -27,7 +27,7 @@ from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.selections.sampling import InverseSqrt
 from raysim.training.base import Optimizer
-from tests.conftest import MakeFederation, play, shared_ray
+from tests.conftest import MakeFederation, run_strategy, shared_ray
 
 pytestmark = shared_ray("actors")
 
@@ -99,7 +99,7 @@ def test_shipped_rows_give_the_same_bits_as_one_process(federate: MakeFederation
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
         for strategy in (Chip(clusters=2), Centralized()):
             *_, outcome = session.run(job(federation, strategy))
-            alone = play(federation, strategy, selection=InverseSqrt(0.5, 2))
+            alone = run_strategy(federation, strategy, selection=InverseSqrt(0.5, 2))
             assert isinstance(outcome, Outcome)
             np.testing.assert_array_equal(outcome.models, alone.models)
             for model, figures in outcome.figures.items():
@@ -166,7 +166,7 @@ def test_an_actor_that_moves_to_a_node_without_the_folder_is_sent_its_rows(feder
         ray.get(moved.__ray_call__.remote(_blind, str(federation.folder), str(federation.folder) + "-gone"))
         sent = [list(session.run(job(federation, strategy)))[-1] for strategy in strategies]
     for strategy, outcomes in zip(strategies, zip(read, sent, strict=True), strict=True):
-        alone = play(federation, strategy, selection=InverseSqrt(0.5, 2))
+        alone = run_strategy(federation, strategy, selection=InverseSqrt(0.5, 2))
         for outcome in outcomes:
             assert isinstance(outcome, Outcome)
             np.testing.assert_array_equal(outcome.models, alone.models)
@@ -181,7 +181,7 @@ def test_a_large_centre_computes_in_its_own_actor(federate: MakeFederation):
     requests = {"h0": OwnActor(cpus=2, gpus=1), "h2": OwnActor(gpus=0.5)}
     shares = {"hospitals_per_actor": 4, "gpus_per_actor": 0.25, "cpus_per_actor": 0.5}
     resources = ResourcesSection(per_hospital=requests, **shares, device="cpu")
-    alone = play(federation, Chip(clusters=2), selection=InverseSqrt(0.5, 2))
+    alone = run_strategy(federation, Chip(clusters=2), selection=InverseSqrt(0.5, 2))
     with open_session(
         federation.totals, resources, in_process=False, verbose=False, names=federation.hospitals
     ) as session:

@@ -19,7 +19,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.selections.superquantile import Superquantile
 from raysim.virtual_time.hospitals import resolve
-from tests.conftest import MakeFederation, job_of, play
+from tests.conftest import MakeFederation, job_of, run_strategy
 from tests.virtual_time.unreliable import CONFIG, SIZES, seconds, system, trace
 
 INF, NAN = float("inf"), float("nan")
@@ -135,34 +135,36 @@ def test_what_does_not_fit_the_federation_is_refused_before_anything_starts(sect
 def test_a_run_in_which_nothing_can_happen_ends_with_the_reason(federation):
     slow = seconds(3, 4, 5, 6, 7, 8, rounds={"deadline": 2})
     with pytest.raises(ConfigError, match=r"^system.rounds.deadline: 2 s are too short: .* need 3 s until 1 of"):
-        play(federation, FedAvg(), system=slow)
+        run_strategy(federation, FedAvg(), system=slow)
     with pytest.raises(ConfigError, match=r"^system.rounds.deadline: 5 s are too short: .* need 6 s until 4 of"):
-        play(federation, FedAvg(), system=seconds(3, 4, 5, 6, 7, 8, rounds={"deadline": 5, "minimum_cohort": 4}))
+        run_strategy(
+            federation, FedAvg(), system=seconds(3, 4, 5, 6, 7, 8, rounds={"deadline": 5, "minimum_cohort": 4})
+        )
     with pytest.raises(ConfigError, match=r"^system.rounds.minimum_cohort: 4 is more than the 3 hospitals whose"):
-        play(federation, FedAvg(), selection=Uniform(0.5, 1), system=system(rounds={"minimum_cohort": 4}))
+        run_strategy(federation, FedAvg(), selection=Uniform(0.5, 1), system=system(rounds={"minimum_cohort": 4}))
     with pytest.raises(ConfigError, match=r"^system.rounds.minimum_cohort: 4 is more than the 3 hospitals whose"):
-        play(
+        run_strategy(
             federation,
             FedAvg(),
             selection=Superquantile(0.5, 0.5, 1),
             system=system(rounds={"minimum_cohort": 4, "retries": 3}),
         )
     with pytest.raises(ConfigError, match=r"^system.rounds: none of 2 rounds brought 6 updates"):
-        play(federation, FedAvg(), rounds=2, system=system(availability=0.1, rounds={"minimum_cohort": 6}))
+        run_strategy(federation, FedAvg(), rounds=2, system=system(availability=0.1, rounds={"minimum_cohort": 6}))
     with pytest.raises(ConfigError, match=r"^system.rounds: none of 3 rounds brought 6 updates"):
-        play(federation, FedAvg(), system=system(dropout=0.9, rounds={"minimum_cohort": 6}))
+        run_strategy(federation, FedAvg(), system=system(dropout=0.9, rounds={"minimum_cohort": 6}))
     with pytest.raises(ConfigError, match=r"^system: fewer than 6 updates arrived, 1001 times in a row"):
-        play(federation, FedAvg(), system=system(dropout=0.99, rounds={"minimum_cohort": 6, "retries": 2000}))
+        run_strategy(federation, FedAvg(), system=system(dropout=0.99, rounds={"minimum_cohort": 6, "retries": 2000}))
     late = seconds(1, 1, 9, 1, 1, 1, rounds={"deadline": 5, "late": "discount"})
     with pytest.raises(
         ConfigError,
         match=r"^system.rounds.late: discount is for strategies whose only model is .* start; set late: drop",
     ):
-        play(federation, Chip(clusters=2), system=late)
+        run_strategy(federation, Chip(clusters=2), system=late)
     with pytest.raises(
         ConfigError, match=r"^system.rounds.late: discount lowers the weights .* have no weights; set late: drop"
     ):
-        play(federation, QFedAvg(), system=late)
+        run_strategy(federation, QFedAvg(), system=late)
 
 
 def test_a_target_must_have_a_better_and_a_worse(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from raysim.strategies.asynchronous.fedbuff import FedBuff
 from raysim.strategies.base import LocalProblem, LocalTraining, Strategy, Upload
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
-from tests.conftest import play, store
+from tests.conftest import run_strategy, store
 
 LINEAR = ModelSpec("linear_regression", None, {}, "default")
 ONE_STEP = {"rounds": 1, "batch_size": 0, "learning_rate": 0.1, "model": LINEAR}
@@ -81,7 +81,7 @@ def test_the_heaviest_sum_is_that_of_the_whole_chain():
 @pytest.mark.parametrize("strategy", [FedAvg(), Local()], ids=lambda s: type(s).__name__)
 def test_hospitals_of_a_large_federation_may_move_as_far_as_those_of_a_small_one(strategy, tmp_path):
     labels = np.random.default_rng(1).uniform(10_000, 20_000, 1000)
-    outcome = play(labelled(tmp_path / "federation", labels), strategy, **ONE_STEP)
+    outcome = run_strategy(labelled(tmp_path / "federation", labels), strategy, **ONE_STEP)
     if isinstance(strategy, FedAvg):
         np.testing.assert_allclose(outcome.models[0], [0.0, 0.1 * labels.mean()], rtol=1e-12)
     else:
@@ -101,21 +101,21 @@ def test_only_what_would_overflow_the_sum_is_refused_whoever_serves_whom(
     strategy: Strategy, most: float, tmp_path: Path
 ) -> None:
     fits = labelled(tmp_path / "fits", np.array([1.0, 10 * most * 0.99, 2.0]))
-    one, three = (play(fits, strategy, actors=actors, **ONE_STEP) for actors in (1, 3))
+    one, three = (run_strategy(fits, strategy, actors=actors, **ONE_STEP) for actors in (1, 3))
     np.testing.assert_array_equal(one.models, three.models)
     weight = 2.0**18 / most / 3
     assert one.models[0, 1] == pytest.approx(weight * (0.1 + 0.99 * most + 0.2))
     overflows = labelled(tmp_path / "overflows", np.array([1.0, 10 * most * 1.01, 2.0]))
     for actors in (1, 3):
         with pytest.raises(TrainingDiverged, match=r": 0\.1 made hospital 'h1' diverge in round 1; lower it"):
-            play(overflows, strategy, actors=actors, **ONE_STEP)
+            run_strategy(overflows, strategy, actors=actors, **ONE_STEP)
 
 
 def test_who_sends_nothing_diverges_only_where_parameters_are_not_finite(tmp_path):
     far = labelled(tmp_path / "far", np.array([1.0, 1e30]))
-    assert play(far, Local(), **ONE_STEP).own_models[1][1] == pytest.approx(1e29)
+    assert run_strategy(far, Local(), **ONE_STEP).own_models[1][1] == pytest.approx(1e29)
     with pytest.raises(TrainingDiverged, match="made hospital 'h1' diverge in round 1"):
-        play(labelled(tmp_path / "farther", np.array([1.0, 1e39])), Local(), precision="float32", **ONE_STEP)
+        run_strategy(labelled(tmp_path / "farther", np.array([1.0, 1e39])), Local(), precision="float32", **ONE_STEP)
 
 
 @pytest.mark.parametrize(

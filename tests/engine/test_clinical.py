@@ -13,7 +13,7 @@ from raysim.storage.finished import load_finished, save_finished
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto
 from raysim.traffic.ledger import MEASURED
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 
 TRAIN, TEST, VALIDATION = [30, 20, 0, 25, 40], [60, 40, 5, 0, 50], [20, 20, 0, 4, 16]
 
@@ -24,7 +24,7 @@ def kept(outcome: Outcome, model: str) -> list[list[object]]:
 
 def test_counts_are_those_of_the_predictions(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    outcome = play(federation, FedAvg(), rounds=3, predictions=True)
+    outcome = run_strategy(federation, FedAvg(), rounds=3, predictions=True)
     z = outcome.predictions["global"]
     for part, counts in (("test", outcome.scores["global"]), ("validation", outcome.validation_scores["global"])):
         for h in range(5):
@@ -44,7 +44,9 @@ def test_counts_are_those_of_the_predictions(federate: MakeFederation) -> None:
 
 def test_every_byte_of_them_is_in_the_ledger_and_no_traffic(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    on, off = (play(federation, FedAvg(), rounds=2, clinical=clinical) for clinical in (ClinicalSection(), None))
+    on, off = (
+        run_strategy(federation, FedAvg(), rounds=2, clinical=clinical) for clinical in (ClinicalSection(), None)
+    )
     plain = [(t, kind, b.tolist()) for t, kind, _, b, _ in off.ledger.entries]
     sent = [(t, kind, b.tolist()) for t, kind, _, b, _ in on.ledger.entries]
     both = (on.scores["global"], on.validation_scores["global"])
@@ -58,7 +60,7 @@ def test_every_byte_of_them_is_in_the_ledger_and_no_traffic(federate: MakeFedera
 
 def test_neither_processes_nor_a_pause_change_them(federate: MakeFederation, tmp_path) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    alone, spread = (play(federation, Ditto(), rounds=2, actors=actors) for actors in (1, 4))
+    alone, spread = (run_strategy(federation, Ditto(), rounds=2, actors=actors) for actors in (1, 4))
     assert set(alone.scores) == set(alone.figures)
     for model in alone.scores:
         assert kept(alone, model) == kept(spread, model)
@@ -71,7 +73,7 @@ def test_neither_processes_nor_a_pause_change_them(federate: MakeFederation, tmp
 
 def test_of_several_classes_there_are_none(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, classes=3)
-    outcome = play(federation, FedAvg(), rounds=1)
+    outcome = run_strategy(federation, FedAvg(), rounds=1)
     assert not outcome.scores
     assert tables(federation, outcome, ClinicalSection()) == {}
 
@@ -79,7 +81,7 @@ def test_of_several_classes_there_are_none(federate: MakeFederation) -> None:
 def test_the_tables_say_what_is_undefined_and_of_whom(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
     asked = ClinicalSection(thresholds=(0.3,), act_at=0.2, bins=5)
-    outcome = play(federation, FedAvg(), rounds=3, clinical=asked)
+    outcome = run_strategy(federation, FedAvg(), rounds=3, clinical=asked)
     written = tables(federation, outcome, asked)
     clinical = written["clinical.csv"]
     assert list(clinical.columns) == [

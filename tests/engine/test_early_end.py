@@ -110,7 +110,7 @@ def test_what_serves_is_what_so_many_rounds_make(federation: Federation, strateg
     assert losses_by_round == [(row.round, row.cohort_size, row.training_loss) for row in longer.rounds[: how.last]]
 
 
-def test_a_run_that_plays_all_its_rounds_may_serve_an_earlier_one(federation: Federation) -> None:
+def test_a_run_that_runs_all_its_rounds_may_serve_an_earlier_one(federation: Federation) -> None:
     outcome = run(federation, stopping(federation, FedAvg(), patience=12, every=0), 1)
     how = ended(outcome)
     assert (how.early, how.last, len(outcome.rounds)) == (False, 12, 12)

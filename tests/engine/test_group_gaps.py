@@ -21,7 +21,7 @@ from raysim.storage.encoding import decode, encode
 from raysim.storage.finished import load_finished, save_finished
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.traffic.ledger import MEASURED
-from tests.conftest import MakeFederation, job_of, play, run, store
+from tests.conftest import MakeFederation, job_of, run, run_strategy, store
 
 SIZES, TESTED = [40, 30, 50, 0, 20], [60, 45, 50, 12, 1]
 
@@ -40,7 +40,7 @@ def federation(federate: MakeFederation) -> Federation:
 
 
 def measured(federation: Federation, actors: int = 1, **settings: Any) -> Outcome:
-    return play(federation, FedAvg(), actors=actors, tests_groups=True, **settings)
+    return run_strategy(federation, FedAvg(), actors=actors, tests_groups=True, **settings)
 
 
 def auroc(z: np.ndarray, y: np.ndarray) -> float:
@@ -116,7 +116,7 @@ def test_where_no_hospital_has_all_four_counts_nothing_is_judged(federate: MakeF
 
 
 def test_nothing_is_measured_unless_it_is_asked_for(federation: Federation):
-    outcome = play(federation, FedAvg())
+    outcome = run_strategy(federation, FedAvg())
     assert outcome.gaps == {}
     more = measured(federation)
     sent = [entry for entry in more.ledger.entries if entry[1] == MEASURED and entry[0] == len(more.rounds)]

@@ -29,7 +29,7 @@ from raysim.strategies.references.local import Local
 from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Personalization, Recalibration
 from raysim.traffic.ledger import MEASURED, RECALIBRATION
-from tests.conftest import MakeFederation, job_of, play
+from tests.conftest import MakeFederation, job_of, run_strategy
 
 TRAIN, TEST, VALIDATION = [30, 20, 12, 25, 40], [60, 40, 15, 30, 50], [20, 20, 0, 4, 16]
 EB = LastSteps(recalibration=Recalibration())
@@ -43,7 +43,7 @@ def steps(method: str) -> LastSteps:
 @pytest.mark.parametrize("method", ["eb", "intercept", "logistic", "closed"])
 def test_shifts_are_those_of_validation_rows(method, federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    outcome = play(federation, FedAvg(), last=steps(method), predictions=True, actors=2)
+    outcome = run_strategy(federation, FedAvg(), last=steps(method), predictions=True, actors=2)
     z, held = outcome.predictions["global"], [federation.rows(h, "validation") for h in range(5)]
     offsets = np.concatenate([[0], np.cumsum(VALIDATION)])
     rows = rows_of(np.concatenate([z[r] for r in held]), np.concatenate([federation.y[r] for r in held]), offsets)
@@ -71,8 +71,8 @@ def test_shifts_are_those_of_validation_rows(method, federate: MakeFederation) -
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_ranks_within_hospitals_stay_and_it_is_the_headline_model(strategy, precision, federate) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    plain = play(federation, strategy, rounds=2, precision=precision)
-    outcome = play(federation, strategy, rounds=2, precision=precision, last=steps("intercept"))
+    plain = run_strategy(federation, strategy, rounds=2, precision=precision)
+    outcome = run_strategy(federation, strategy, rounds=2, precision=precision, last=steps("intercept"))
     assert list(outcome.figures) == [*plain.figures, RECALIBRATED]
     assert list(outcome.metrics) == list(outcome.figures) == list(outcome.serve)
     before, after = outcome.figures[list(plain.figures)[-1]], outcome.figures[RECALIBRATED]
@@ -89,7 +89,7 @@ def test_ranks_within_hospitals_stay_and_it_is_the_headline_model(strategy, prec
 
 def test_observed_equals_expected_on_the_fitting_rows(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    outcome = play(federation, FedAvg(), last=steps("intercept"), predictions=True)
+    outcome = run_strategy(federation, FedAvg(), last=steps("intercept"), predictions=True)
     for h in np.flatnonzero(outcome.recalibrated.shifts.reason == ""):
         rows = federation.rows(int(h), "validation")
         assert expit(outcome.predictions[RECALIBRATED][rows]).sum() == pytest.approx(federation.y[rows].sum(), abs=1e-7)
@@ -98,7 +98,7 @@ def test_observed_equals_expected_on_the_fitting_rows(federate: MakeFederation) 
 @pytest.mark.parametrize("clinical", [ClinicalSection(), None])
 def test_its_price_is_in_the_ledger_and_in_the_last_round(clinical, federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    plain, outcome = (play(federation, FedAvg(), last=last, clinical=clinical) for last in (LastSteps(), EB))
+    plain, outcome = (run_strategy(federation, FedAvg(), last=last, clinical=clinical) for last in (LastSteps(), EB))
     counts = outcome.validation_scores["global"]
     paid = [(t, b.tolist()) for t, kind, _, b, _ in outcome.ledger.entries if kind == RECALIBRATION]
     assert paid == [(3, (4 * counts.scalars).tolist())]
@@ -117,7 +117,7 @@ def test_its_price_is_in_the_ledger_and_in_the_last_round(clinical, federate: Ma
 
 def test_a_run_without_rounds_pays_in_its_set_up_and_has_nothing_to_recalibrate(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    plain, outcome = (play(federation, FedAvg(), last=last, rounds=0) for last in (LastSteps(), EB))
+    plain, outcome = (run_strategy(federation, FedAvg(), last=last, rounds=0) for last in (LastSteps(), EB))
     assert outcome.setup.up == plain.setup.up
     assert outcome.setup.down == plain.setup.down + 8 * 5
     assert outcome.recalibrated.shifts.unchanged.all()
@@ -127,7 +127,7 @@ def test_a_run_without_rounds_pays_in_its_set_up_and_has_nothing_to_recalibrate(
 
 def test_a_model_that_nobody_trained_stays_undefined(federate: MakeFederation) -> None:
     federation = federate([30, 0, 12], [60, 40, 15], validation=[20, 20, 8])
-    outcome = play(federation, Local(), last=EB)
+    outcome = run_strategy(federation, Local(), last=EB)
     assert outcome.untrained[RECALIBRATED].tolist() == [False, True, False]
     assert np.isnan(outcome.figures[RECALIBRATED][1, 2:]).all()
     assert outcome.recalibrated.shifts.reason.tolist() == ["", UNTRAINED, ""]
@@ -137,27 +137,27 @@ def test_a_model_that_nobody_trained_stays_undefined(federate: MakeFederation) -
 
 def test_processes_change_nothing(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    one, four = (play(federation, FedAvg(), last=EB, actors=actors) for actors in (1, 4))
+    one, four = (run_strategy(federation, FedAvg(), last=EB, actors=actors) for actors in (1, 4))
     assert np.array_equal(one.figures[RECALIBRATED], four.figures[RECALIBRATED], equal_nan=True)
     assert np.array_equal(one.recalibrated.shifts.intercept, four.recalibrated.shifts.intercept)
 
 
 def test_test_labels_change_no_shift(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    one = play(federation, FedAvg(), last=EB)
+    one = run_strategy(federation, FedAvg(), last=EB)
     y = np.array(federation.y)
     for h in range(5):
         y[federation.rows(h, "test")] ^= 1
     np.save(federation.folder / "y.npy", y)
-    other = play(type(federation).open(str(federation.folder)), FedAvg(), last=EB)
+    other = run_strategy(type(federation).open(str(federation.folder)), FedAvg(), last=EB)
     assert np.array_equal(one.recalibrated.shifts.intercept, other.recalibrated.shifts.intercept)
     assert not np.array_equal(one.figures[RECALIBRATED], other.figures[RECALIBRATED], equal_nan=True)
 
 
 def test_any_strategy_fine_tunes_as_the_one_does_that_is_called_so(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    own = play(federation, FineTuning(mu=0, personalization=TUNED), actors=2)
-    other = play(federation, FedAvg(), last=LastSteps(TUNED), actors=2)
+    own = run_strategy(federation, FineTuning(mu=0, personalization=TUNED), actors=2)
+    other = run_strategy(federation, FedAvg(), last=LastSteps(TUNED), actors=2)
     assert list(own.figures) == list(other.figures) == ["global", "personal"]
     for model, figures in own.figures.items():
         assert np.array_equal(figures, other.figures[model], equal_nan=True)
@@ -168,7 +168,7 @@ def test_any_strategy_fine_tunes_as_the_one_does_that_is_called_so(federate: Mak
 
 def test_fine_tuning_comes_before_recalibration(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    outcome = play(federation, FedAvg(), last=LastSteps(TUNED, Recalibration()))
+    outcome = run_strategy(federation, FedAvg(), last=LastSteps(TUNED, Recalibration()))
     assert list(outcome.figures) == ["global", "personal", RECALIBRATED]
     assert outcome.recalibrated.of == "personal"
     assert np.array_equal(outcome.figures["personal"][:, 2], outcome.figures[RECALIBRATED][:, 2], equal_nan=True)
@@ -177,7 +177,7 @@ def test_fine_tuning_comes_before_recalibration(federate: MakeFederation) -> Non
 @pytest.mark.parametrize("strategy", [Ditto(), FedPer(), Local()])
 def test_models_that_the_server_does_not_have_are_not_fine_tuned(strategy, federate) -> None:
     with pytest.raises(ConfigError, match=r"^strategy.personalization: the models of strategy '\w+' belong to hosp"):
-        play(federate(TRAIN, TEST), strategy, last=LastSteps(TUNED))
+        run_strategy(federate(TRAIN, TEST), strategy, last=LastSteps(TUNED))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, job_of, play, run
+from tests.conftest import MakeFederation, job_of, run, run_strategy
 from tests.engine.test_objective import job
 
 SIZES = [9, 0, 5, 14]
@@ -79,7 +79,7 @@ def test_it_is_the_mean_over_the_training_rows_of_all_hospitals(federate: MakeFe
 
 def test_of_own_models_each_on_its_own_rows(federate: MakeFederation) -> None:
     federation = federate(SIZES)
-    outcome = play(federation, Local(), rounds=3)
+    outcome = run_strategy(federation, Local(), rounds=3)
     sums = [
         mean_loss(federation, theta, federation.rows(h, "train")) * SIZES[h] for h, theta in outcome.own_models.items()
     ]
@@ -117,7 +117,7 @@ class TwoSides(FedAvg):
 
 def test_of_models_that_belong_to_groups_of_rows(federate: MakeFederation) -> None:
     federation = federate(SIZES)
-    outcome = play(federation, TwoSides(), rounds=2)
+    outcome = run_strategy(federation, TwoSides(), rounds=2)
     everything = pooled_rows(federation)
     left, right = (everything[(federation.X[everything, 0] > 0) == side] for side in (False, True))
     parts = [mean_loss(federation, theta, rows) for theta, rows in zip(outcome.models, (left, right), strict=True)]
@@ -128,7 +128,7 @@ def test_of_models_that_belong_to_groups_of_rows(federate: MakeFederation) -> No
 def test_one_curve_is_of_one_model(federate: MakeFederation, strategy: Any, model: str) -> None:
     """That after the last round too, where some strategies have fine-tuned models besides."""
     federation = federate(SIZES)
-    outcome = play(federation, strategy, rounds=3)
+    outcome = run_strategy(federation, strategy, rounds=3)
     assert outcome.losses.model == model
     if model == "cluster":
         served = outcome.serve[model]
@@ -151,7 +151,7 @@ def test_one_curve_is_of_one_model(federate: MakeFederation, strategy: Any, mode
     ],
 )
 def test_when_they_are_taken(federate: MakeFederation, rounds: int, every: int, taken: list[int]) -> None:
-    outcome = play(federate(SIZES), FedAvg(), rounds=rounds, every=every)
+    outcome = run_strategy(federate(SIZES), FedAvg(), rounds=rounds, every=every)
     assert [row.round for row in outcome.rounds if row.training_loss is not None] == taken
     measured = [row.round for row in outcome.rounds if row.metrics]
     assert measured == sorted({*(range(every, rounds, every) if every else ()), rounds})
@@ -159,7 +159,7 @@ def test_when_they_are_taken(federate: MakeFederation, rounds: int, every: int, 
 
 def test_what_hospitals_tell_for_them_is_measured_and_no_traffic(federate: MakeFederation) -> None:
     federation = federate(SIZES)
-    outcome = play(federation, FedAvg(), rounds=40, every=0, selection=Uniform(0.5, 1))
+    outcome = run_strategy(federation, FedAvg(), rounds=40, every=0, selection=Uniform(0.5, 1))
     messages = [
         (t, ids.tolist(), sent.tolist()) for t, kind, ids, sent, _ in outcome.ledger.entries if kind == "metrics"
     ]
@@ -170,20 +170,20 @@ def test_what_hospitals_tell_for_them_is_measured_and_no_traffic(federate: MakeF
 
 def test_placement_changes_no_bit_of_them(federate: MakeFederation) -> None:
     federation = federate([9, 4, 13, 0, 1, 6, 8])
-    alone, spread = (play(federation, FedAvg(), rounds=5, actors=actors) for actors in (1, 5))
+    alone, spread = (run_strategy(federation, FedAvg(), rounds=5, actors=actors) for actors in (1, 5))
     assert losses(alone) == losses(spread)
     assert alone.losses == spread.losses
 
 
 def test_a_run_says_whether_it_converged(federate: MakeFederation) -> None:
     federation = federate(SIZES)
-    outcome = play(federation, FedAvg(), rounds=9)
+    outcome = run_strategy(federation, FedAvg(), rounds=9)
     expected = convergence([outcome.losses.before["global"], *losses(outcome)], outcome.losses.constant)
     assert outcome.convergence == expected
     assert expected.verdict == "falling"
     wild = job_of(federation, FedAvg(), rounds=9, learning_rate=500.0)
     assert run(federation, wild, 1).convergence.verdict == "diverged"
-    assert play(federation, FedAvg(), rounds=0).convergence is None
+    assert run_strategy(federation, FedAvg(), rounds=0).convergence is None
 
 
 def test_what_never_came_is_no_curve() -> None:

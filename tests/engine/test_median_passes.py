@@ -126,9 +126,9 @@ def test_masks_change_no_bit(federation, strategy):
 def test_hospitals_train_once_a_round_and_forget_their_updates(federation, strategy, monkeypatch):
     trained = []
 
-    def counting(self, phase, tasks, some, play=CohortTraining._trained):
+    def counting(self, phase, tasks, some, train=CohortTraining._trained):
         trained.extend(int(self._plan.ids[j]) for j in some if phase.upload is not None)
-        return play(self, phase, tasks, some)
+        return train(self, phase, tasks, some)
 
     monkeypatch.setattr(CohortTraining, "_trained", counting)
     job = median(federation, strategy, rounds=2)

@@ -22,7 +22,7 @@ from raysim.strategies.one_model.scaffold import Scaffold
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.linear import LinearModel
 from raysim.virtual_time.synchronous import discounted
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 from tests.engine.probing import Beside
 
 
@@ -95,7 +95,7 @@ def test_control_variates_follow_the_precision_of_a_run(federate: MakeFederation
     """In single precision SCAFFOLD is what it is in double, to single precision and not to double."""
     federation = federate([9, 4, 13, 7], features=4)
     single, double = (
-        play(federation, Scaffold(), rounds=4, epochs=3, precision=precision).models
+        run_strategy(federation, Scaffold(), rounds=4, epochs=3, precision=precision).models
         for precision in ("float32", "float64")
     )
     apart = np.abs(single - double).max()
@@ -138,4 +138,4 @@ def test_a_model_that_trains_another_length_is_told_with_its_hospital(
     with pytest.raises(
         HospitalFailed, match=r"hospital 'h0' failed .* the model's training returned an array of shape \("
     ):
-        play(federate([9, 5]), FedAvg(), rounds=1)
+        run_strategy(federate([9, 5]), FedAvg(), rounds=1)

@@ -19,7 +19,7 @@ from raysim.report.sections import patient_clusters
 from raysim.storage.detail_tables import composition, mean_overlap, overlap
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.fedgmc import FedGmc
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 
 
 def test_overlap_by_hand():
@@ -32,7 +32,7 @@ def test_overlap_by_hand():
 
 def test_a_run_tells_of_its_clusters(federate: MakeFederation):
     federation = federate([30, 20, 0], features=7)
-    outcome = play(federation, FedGmc(clusters=2), rounds=2)
+    outcome = run_strategy(federation, FedGmc(clusters=2), rounds=2)
     table = composition(federation, outcome)
     assert table is not None
     assert table.groupby("hospital", sort=False)["n_train"].sum().to_dict() == {"h0": 30, "h1": 20, "h2": 0}
@@ -42,9 +42,9 @@ def test_a_run_tells_of_its_clusters(federate: MakeFederation):
     weights = np.abs(outcome.models[1:, :7])
     tops = [set(np.argsort(-row)[:5].tolist()) for row in weights]
     assert shared_tops["overlap"].tolist() == [len(tops[0] & tops[1]) / 5]
-    assert composition(federation, play(federation, FedAvg(), rounds=1)) is None
-    assert overlap(play(federation, FedAvg(), rounds=1)) is None
-    assert overlap(play(federation, FedGmc(clusters=1), rounds=1)) is None
+    assert composition(federation, run_strategy(federation, FedAvg(), rounds=1)) is None
+    assert overlap(run_strategy(federation, FedAvg(), rounds=1)) is None
+    assert overlap(run_strategy(federation, FedGmc(clusters=1), rounds=1)) is None
 
 
 def hospitals(rows: list[tuple[str, str, int, float]]) -> pd.DataFrame:

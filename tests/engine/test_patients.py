@@ -19,7 +19,7 @@ from raysim.experiment.planning.plan import weigh
 from raysim.strategies.base import LocalProblem, LocalTraining, RowGroups, State, Strategy, Unfit, Upload, group_sizes
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, job_of, play, store
+from tests.conftest import MakeFederation, job_of, run_strategy, store
 from tests.strategies.test_battery import same
 
 SIZES, TESTED = [12, 7, 15, 0, 1, 9], [6, 5, 4, 7, 3, 0]
@@ -95,7 +95,7 @@ def steps(X: np.ndarray, y: np.ndarray, theta: np.ndarray, count: int, rate: flo
 
 def test_two_groups_are_two_federations(federation: Federation):
     """Full batches: the same as a plain loop over hospitals and groups, models and figures."""
-    outcome = play(federation, TwoGroups(), rounds=3, epochs=2, batch_size=0)
+    outcome = run_strategy(federation, TwoGroups(), rounds=3, epochs=2, batch_size=0)
     theta = np.zeros((2, 5))
     for _ in range(3):
         moved, rows = np.zeros((2, 5)), np.zeros(2)
@@ -128,29 +128,32 @@ def test_two_groups_are_two_federations(federation: Federation):
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_placement_changes_nothing(federation: Federation, precision):
     run = {"rounds": 3, "epochs": 2, "batch_size": 4, "precision": precision, "selection": Uniform(0.6, 2)}
-    alone = play(federation, TwoGroups(), **run)
+    alone = run_strategy(federation, TwoGroups(), **run)
     for actors in (2, 6):
-        same(alone, play(federation, TwoGroups(), actors=actors, **run))
+        same(alone, run_strategy(federation, TwoGroups(), actors=actors, **run))
 
 
 def test_a_kernel_may_get_entries_one_by_one(federation: Federation, monkeypatch):
     run = {"rounds": 2, "epochs": 2, "batch_size": 4}
-    alone = play(federation, TwoGroups(), **run)
+    alone = run_strategy(federation, TwoGroups(), **run)
     monkeypatch.setattr(engine, "CHUNK_BYTES", 1)
-    same(alone, play(federation, TwoGroups(), **run))
+    same(alone, run_strategy(federation, TwoGroups(), **run))
 
 
 def test_if_all_are_in_the_first_group_it_is_federated_averaging(federation: Federation):
     run = {"rounds": 3, "epochs": 2, "batch_size": 4, "selection": Uniform(0.6, 2)}
-    outcome, fedavg = play(federation, TwoGroups(bound=np.inf), **run), play(federation, FedAvg(), **run)
+    outcome, fedavg = (
+        run_strategy(federation, TwoGroups(bound=np.inf), **run),
+        run_strategy(federation, FedAvg(), **run),
+    )
     np.testing.assert_array_equal(outcome.models[1], fedavg.models[0])
     np.testing.assert_array_equal(outcome.figures["group"], fedavg.figures["global"])
-    other = play(federation, TwoGroups(bound=-np.inf), **run)
+    other = run_strategy(federation, TwoGroups(bound=-np.inf), **run)
     assert np.abs(other.models[2] - fedavg.models[0]).max() > 1e-6, "no two groups share a stream of batches"
 
 
 def test_each_model_counts_each_way_and_a_hospital_sends_once(federation: Federation):
-    outcome = play(federation, TwoGroups(), rounds=2, selection=Uniform(0.6, 2))
+    outcome = run_strategy(federation, TwoGroups(), rounds=2, selection=Uniform(0.6, 2))
     assert outcome.clusters_of_patients is not None
     size, groups = outcome.layout.size, np.count_nonzero(outcome.clusters_of_patients, axis=1)
     messages = [sent for _, kind, _, sent, _ in outcome.ledger.entries if kind == "group_sizes"]
@@ -211,12 +214,12 @@ def test_a_division_that_names_groups_that_there_are_not(federation: Federation)
             return {"global": np.zeros(len(view.sizes), dtype=np.int64)}
 
     with pytest.raises(HospitalFailed, match=r"hospital 'h0' failed .* must give a group number from 0 to 0"):
-        play(federation, Serving(count=1))
+        run_strategy(federation, Serving(count=1))
 
 
 def test_what_a_hospital_keeps_is_of_all_its_rows(federation: Federation):
     with pytest.raises(StrategyError, match=r"'TwoGroups', round 1: groups: .* cannot also store one result"):
-        play(federation, TwoGroups(keep=True))
+        run_strategy(federation, TwoGroups(keep=True))
 
 
 def test_a_federation_that_does_not_fit_is_a_line_for_the_user(federation: Federation):
@@ -226,9 +229,9 @@ def test_a_federation_that_does_not_fit_is_a_line_for_the_user(federation: Feder
             raise Unfit("colour: 'red' is not here; use blue")
 
     with pytest.raises(ConfigError, match=r"^strategy\.colour: 'red' is not here; use blue$"):
-        play(federation, Choosy())
+        run_strategy(federation, Choosy())
 
 
 def test_it_survives_several_classes(federate: MakeFederation):
-    outcome = play(federate([20, 25, 0], [9, 8, 7], classes=3), TwoGroups(), rounds=2)
+    outcome = run_strategy(federate([20, 25, 0], [9, 8, 7], classes=3), TwoGroups(), rounds=2)
     assert np.isfinite(outcome.figures["group"][:, 2]).all()

@@ -25,7 +25,7 @@ from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Bound, Reply, Send
 from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, job_of, play, run, store
+from tests.conftest import MakeFederation, job_of, run, run_strategy, store
 from tests.engine.probing import AtOnce, BoundedSums, CallsWrong, Means, Probe, Training
 from tests.equality import same_models
 
@@ -35,7 +35,7 @@ def federation(federate: MakeFederation) -> Federation:
     return federate([9, 4, 13, 0, 1, 6, 8], features=4)
 
 
-def played(federation: Federation, job: Job, since: RunState | None = None) -> tuple[Outcome, list[RunState]]:
+def run_once(federation: Federation, job: Job, since: RunState | None = None) -> tuple[Outcome, list[RunState]]:
     pool = LocalPool(Placement(balance(federation.totals, 3), 1, 0), "cpu")
     *events, outcome = JobRun(pool, job, since).events(1)
     assert isinstance(outcome, Outcome)
@@ -45,18 +45,18 @@ def played(federation: Federation, job: Job, since: RunState | None = None) -> t
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_neither_placement_nor_grouping_changes_a_bit(federation: Federation, precision: str):
     how = {"precision": precision, "selection": Uniform(0.7, 2)}
-    alone = play(federation, Probe(), **how)
+    alone = run_strategy(federation, Probe(), **how)
     for actors in (2, 7):
-        same_models(alone, play(federation, Probe(), actors=actors, **how))
+        same_models(alone, run_strategy(federation, Probe(), actors=actors, **how))
     for together in (0, 1, 2, 7):
-        same_models(alone, play(federation, Probe(fused=together), actors=2, **how))
+        same_models(alone, run_strategy(federation, Probe(fused=together), actors=2, **how))
     assert np.abs(alone.models).max() > 0.01
     assert set(alone.own_models) <= {0, 1, 2, 4, 5, 6}
 
 
 def test_a_run_goes_on_from_any_of_its_checkpoints(federation: Federation):
     job = job_of(federation, Probe(), selection=Uniform(0.7, 2), rounds=4)
-    whole, checkpoints = played(federation, job)
+    whole, checkpoints = run_once(federation, job)
     for state in checkpoints[:3]:
         since, _ = decode(encode(state, "run", job.strategy), job.strategy)
         again = run_from(federation, job, since)
@@ -73,7 +73,7 @@ def run_from(federation: Federation, job: Job, since: RunState) -> Outcome:
 
 
 def test_masked_sums_have_the_same_bits(federation: Federation):
-    plain = play(federation, Probe(each=False))
+    plain = run_strategy(federation, Probe(each=False))
     for mode, actors in (("model", 1), ("execute", 1), ("execute", 3)):
         job = replace(job_of(federation, Probe(each=False)), secure=SecureSection(mode=mode))
         check_job(job, federation)
@@ -86,7 +86,7 @@ def test_masked_sums_have_the_same_bits(federation: Federation):
 def test_a_hospital_that_is_lost_remembers_nothing_of_the_round(federation: Federation):
     secure = SecureSection(mode="execute", minimum=3, drop={"mask": 0.3})
     job = replace(job_of(federation, Probe(each=False), rounds=4), secure=secure)
-    outcome, checkpoints = played(federation, job)
+    outcome, checkpoints = run_once(federation, job)
     calls = np.array([[int((c.states or {}).get(h, {}).get("kept calls", 0)) for h in range(7)] for c in checkpoints])
     made = np.diff(calls, axis=0, prepend=0)
     assert set(made[:, [0, 1, 2, 4, 5, 6]].ravel().tolist()) == {0, 2}, "both calls of a round, or none"
@@ -104,7 +104,10 @@ def test_each_is_refused_where_sums_are_hidden(federation: Federation):
 
 
 def test_rows_add_up_to_the_same_bits_pooled_and_federated(federation: Federation):
-    apart, together = play(federation, Means(), rounds=1), play(federation, Means(pooled=True), rounds=1)
+    apart, together = (
+        run_strategy(federation, Means(), rounds=1),
+        run_strategy(federation, Means(pooled=True), rounds=1),
+    )
     np.testing.assert_array_equal(apart.models, together.models)
     rows = np.concatenate([federation.X[federation.rows(h, "train")] for h in range(7)]).astype(np.float64)
     np.testing.assert_allclose(apart.models[0], [*rows.sum(axis=0), 41], atol=1e-11)
@@ -128,18 +131,18 @@ def test_one_unit_moves_a_sum_by_its_bound_at_most(federation: Federation, unit)
             norm = np.linalg.norm(added)
             cut += int(norm > length)
             total += 0 if not np.isfinite(added).all() else added * min(1, length / norm)
-    outcome = play(federation, BoundedSums(Bound(unit, length)), rounds=1, actors=3)
+    outcome = run_strategy(federation, BoundedSums(Bound(unit, length)), rounds=1, actors=3)
     np.testing.assert_allclose(outcome.models[0, :4], total, atol=1e-11)
     assert cut > 2
 
 
 def test_a_bound_that_does_not_fit_is_refused(federation: Federation):
     with pytest.raises(StrategyError, match=r"program 'bounded': sum.bound.l2: 0 is not a number above 0"):
-        play(federation, BoundedSums(Bound("row", 0)))
+        run_strategy(federation, BoundedSums(Bound("row", 0)))
 
 
 def test_what_leaves_is_counted_by_kind(federation: Federation):
-    outcome = play(federation, Probe(), rounds=1)
+    outcome = run_strategy(federation, Probe(), rounds=1)
     sent = {kind: bytes for t, kind, _, bytes, _ in outcome.ledger.entries if t == 1 and kind != "metrics"}
     assert {kind: set(each.tolist()) for kind, each in sent.items()} == {
         "update": {8 * 2 * 5},
@@ -178,13 +181,13 @@ LINES = {
 def test_a_wrong_reply_ends_the_run_with_one_line(federation: Federation, what: str):
     line = rf"^strategy 'CallsWrong', round 1, program 'wrong', hospital 'h0': {LINES[what]}$"
     with pytest.raises(StrategyError, match=line):
-        play(federation, CallsWrong(what))
+        run_strategy(federation, CallsWrong(what))
 
 
 def test_what_is_wrong_at_one_hospital_names_it(federation: Federation):
     line = r"^strategy 'CallsWrong', round 1, program 'wrong', hospital 'h2': total: has shape \[3\] but \[2\] is decl"
     with pytest.raises(StrategyError, match=line):
-        play(federation, CallsWrong("one hospital"))
+        run_strategy(federation, CallsWrong("one hospital"))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +199,7 @@ def test_what_is_wrong_at_one_hospital_names_it(federation: Federation):
 )
 def test_what_is_wrong_for_hospitals_together_names_the_program(federation: Federation, what: str, line: str):
     with pytest.raises(StrategyError, match=rf"^strategy 'CallsWrong', round 1, program 'wrong': {line}$"):
-        play(federation, CallsWrong(what))
+        run_strategy(federation, CallsWrong(what))
 
 
 CALLS = {
@@ -225,14 +228,14 @@ CALLS = {
 @pytest.mark.parametrize("what", CALLS)
 def test_a_wrong_call_ends_the_run_with_one_line(federation: Federation, what: str):
     with pytest.raises(StrategyError, match=rf"^strategy 'CallsWrong', round 1: {CALLS[what]}$"):
-        play(federation, CallsWrong(what))
+        run_strategy(federation, CallsWrong(what))
 
 
 def test_a_round_that_is_no_generator_is_refused(federation: Federation):
     with pytest.raises(
         StrategyError, match="round: returns State instead of yielding; yield a Call, and return the state"
     ):
-        play(federation, AtOnce())
+        run_strategy(federation, AtOnce())
 
 
 @pytest.mark.parametrize(
@@ -253,7 +256,7 @@ def test_a_round_that_is_no_generator_is_refused(federation: Federation):
 def test_an_error_of_a_program_names_where_it_ran(federation: Federation, what: str, line: str):
     where = "hospital 'h0' failed while running strategy 'CallsWrong', round 1, program 'wrong': "
     with pytest.raises(HospitalFailed, match=where + line):
-        play(federation, CallsWrong(what))
+        run_strategy(federation, CallsWrong(what))
 
 
 @pytest.mark.parametrize("actors", [1, 3])

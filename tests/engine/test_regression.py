@@ -35,7 +35,7 @@ from raysim.tune.choice import choose, title
 from raysim.tune.journal import Finished
 from raysim.tune.plan import make_plan
 from raysim.tune.settings import read_sweep
-from tests.conftest import empty_store, job_of, play, store
+from tests.conftest import empty_store, job_of, run_strategy, store
 from tests.tune.conftest import small_tree
 
 LINEAR = ModelSpec("linear_regression", None, {}, "default")
@@ -69,15 +69,15 @@ def gradient_descent(federation: Federation, loss: str, steps: int, rate: float)
 @pytest.mark.parametrize("loss", losses.REGRESSION)
 def test_fedavg_of_one_full_batch_step_is_gradient_descent(federation: Federation, loss: str) -> None:
     model = ModelSpec("linear_regression", None, {"loss": loss}, "default")
-    federated = play(federation, FedAvg(), rounds=4, batch_size=0, model=model)
+    federated = run_strategy(federation, FedAvg(), rounds=4, batch_size=0, model=model)
     expected = gradient_descent(federation, loss, steps=4, rate=0.1)
     np.testing.assert_allclose(federated.models[0], expected, rtol=1e-10)
-    pooled = play(federation, Centralized(), rounds=4, batch_size=0, model=model)
+    pooled = run_strategy(federation, Centralized(), rounds=4, batch_size=0, model=model)
     np.testing.assert_allclose(pooled.models[0], expected, rtol=1e-10)
 
 
 def test_figures_of_a_run_are_those_of_its_model(federation: Federation) -> None:
-    outcome = play(federation, FedAvg(), rounds=3, model=LINEAR, actors=3)
+    outcome = run_strategy(federation, FedAvg(), rounds=3, model=LINEAR, actors=3)
     theta = outcome.models[0]
     column = {name: outcome.figures["global"][:, j] for j, name in enumerate(REGRESSION.figures)}
     for h in range(6):
@@ -124,7 +124,7 @@ class Asks(Strategy):
 @pytest.mark.parametrize("loss", losses.REGRESSION)
 def test_the_losses_that_hospitals_tell_are_those_of_the_model(federation: Federation, loss: str) -> None:
     strategy = Asks()
-    play(federation, strategy, rounds=1, model=ModelSpec("linear_regression", None, {"loss": loss}, "default"))
+    run_strategy(federation, strategy, rounds=1, model=ModelSpec("linear_regression", None, {"loss": loss}, "default"))
     local_losses, before = strategy.received  # the initial model predicts 0
     for h, n in enumerate(SIZES):
         y = federation.y[federation.rows(h, "train")]
@@ -140,7 +140,7 @@ def test_signatures_of_real_labels_hold_their_mean_and_deviation(federation: Fed
             return super().setup(view)
 
     strategy = Look()
-    play(federation, strategy, rounds=1, model=LINEAR)
+    run_strategy(federation, strategy, rounds=1, model=LINEAR)
     y = federation.y[federation.rows(0, "train")]
     assert len(strategy.answers[0]) == 1 + 2 + 3 * 3
     np.testing.assert_allclose(strategy.answers[0][1:3], [y.mean(), y.std()], rtol=1e-12)
@@ -148,7 +148,7 @@ def test_signatures_of_real_labels_hold_their_mean_and_deviation(federation: Fed
     answers = strategy.answers[[h for h, n in enumerate(SIZES) if n]]
     assert signature_matrix(answers, 0).shape == (5, 12)
     assert signature_matrix(answers, 0, ["prevalence"]).shape == (5, 2)
-    play(federation, Chip(clusters=2), rounds=2, model=LINEAR)
+    run_strategy(federation, Chip(clusters=2), rounds=2, model=LINEAR)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_what_needs_classes_refuses_before_anything_starts(
 
 def test_clust_psi_takes_what_is_not_the_label(federation: Federation) -> None:
     check_job(job_of(federation, ClustPsi(by=("sizes",)), model=LINEAR), federation)
-    outcome = play(federation, ClustPsi(by=("sizes",), clusters=2), rounds=1, model=LINEAR)
+    outcome = run_strategy(federation, ClustPsi(by=("sizes",), clusters=2), rounds=1, model=LINEAR)
     assert np.isfinite(outcome.metrics["cluster"]["mae"])
 
 

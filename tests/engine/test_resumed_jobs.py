@@ -1,6 +1,6 @@
 """Every strategy goes on from a checkpoint as if it had never stopped: with every selection, under every guarantee.
 
-Each strategy is played in each way, each selection with many strategies, and not every triple: what is kept of a
+Each strategy is run in each way, each selection with many strategies, and not every triple: what is kept of a
 selection, of a strategy and of a guarantee are parts of their own.
 """
 
@@ -28,12 +28,12 @@ from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from tests.conftest import fitting, job_of, with_patients
-from tests.privacy.test_strategies_by_mode import MODES, PLAYED, guaranteed
+from tests.privacy.test_strategies_by_mode import MODES, RUNS, guaranteed
 
 WAYS: dict[str, Any] = {**MODES, "compression": (None, None)}
 SELECTIONS = sorted(registry.entries("selections"))
 SEVERAL = 2
-"""Selections that a strategy is played with where there is no guarantee or no other."""
+"""Selections that a strategy is run with where there is no guarantee or no other."""
 
 
 def job_with(federation: Federation, name: str, selection: str, way: str) -> Job:
@@ -51,7 +51,7 @@ def job_with(federation: Federation, name: str, selection: str, way: str) -> Job
     return job
 
 
-def played(federation: Federation, job: Job, since: RunState | None = None) -> tuple[Outcome, dict[int, RunState]]:
+def run_once(federation: Federation, job: Job, since: RunState | None = None) -> tuple[Outcome, dict[int, RunState]]:
     """The outcome, and the state after each round."""
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     *events, outcome = JobRun(pool, job, since).events(1)
@@ -66,21 +66,21 @@ def restored(state: RunState, job: Job) -> RunState:
 
 def check_resumed(federation: Federation, job: Job) -> None:
     """From its second checkpoint, or its last, the job ends as it did."""
-    whole, states = played(federation, job)
+    whole, states = run_once(federation, job)
     assert 2 in states or type(job.strategy).done is not Strategy.done
-    again, _ = played(federation, job, restored(states[min(2, max(states))], job))
+    again, _ = run_once(federation, job, restored(states[min(2, max(states))], job))
     np.testing.assert_array_equal(again.models, whole.models)
     assert again.privacy == whole.privacy
     assert [entry[:2] for entry in again.ledger.entries] == [entry[:2] for entry in whole.ledger.entries]
 
 
 @pytest.mark.parametrize(
-    ("name", "way"), [(name, way) for name in PLAYED for way in WAYS if way in PLAYED[name] | {"compression"}]
+    ("name", "way"), [(name, way) for name in RUNS for way in WAYS if way in RUNS[name] | {"compression"}]
 )
 def test_a_checkpoint_is_gone_on_from(federate, name: str, way: str):
     """With others for each strategy and way."""
     federation, tried = with_patients(federate([12, 9, 10, 11, 13, 8])), 0
-    first, several = [*PLAYED].index(name) + [*WAYS].index(way), way == "compression" or PLAYED[name] == {way}
+    first, several = [*RUNS].index(name) + [*WAYS].index(way), way == "compression" or RUNS[name] == {way}
     for turn in range(len(SELECTIONS)):
         selection = SELECTIONS[(first + turn) % len(SELECTIONS)]
         if tried == (SEVERAL if several else 1):
@@ -92,7 +92,7 @@ def test_a_checkpoint_is_gone_on_from(federate, name: str, way: str):
                 tried += 1
         except ConfigError:
             pass  # some are refused by their first problem
-    assert tried or way not in PLAYED[name]
+    assert tried or way not in RUNS[name]
 
 
 @pytest.mark.parametrize("selection", ["importance", "configured"])
@@ -107,9 +107,9 @@ def test_a_private_fedsoft_is_gone_on_from(federate, selection: str):
 def test_updates_of_others_than_a_checkpoint_names_are_refused(federate):
     federation = with_patients(federate([12, 9, 10, 11]))
     job = job_with(federation, "fedsoft", "all", "local")
-    _, states = played(federation, job)
+    _, states = run_once(federation, job)
     since = restored(states[2], job)
     assert since.history is not None
     since.history.cohorts[0] = since.history.cohorts[0][:-1]
     with pytest.raises(ValueError, match=re.escape("updates of round 1 from hospitals that did not take part")):
-        played(federation, job, since)
+        run_once(federation, job, since)

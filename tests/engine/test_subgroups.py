@@ -18,7 +18,7 @@ from raysim.metrics.labels import CLASSIFICATION, REGRESSION
 from raysim.report import tables
 from raysim.report.sections import patient_groups
 from raysim.strategies.one_model.fedavg import FedAvg
-from tests.conftest import MakeFederation, job_of, play
+from tests.conftest import MakeFederation, job_of, run_strategy
 
 SIZES, TESTED = [40, 30, 50, 0, 20], [30, 25, 40, 12, 1]
 
@@ -48,7 +48,7 @@ def expected_auroc(y: np.ndarray, score: np.ndarray) -> float:
 
 
 def test_figures_are_those_of_a_plain_loop(demographic: Federation):
-    outcome = play(demographic, FedAvg(), rounds=2)
+    outcome = run_strategy(demographic, FedAvg(), rounds=2)
     assert outcome.grouping is not None
     theta = outcome.models[0]
     for attribute, levels in outcome.grouping.levels:
@@ -93,7 +93,7 @@ def test_unknown_is_said_in_several_ways_and_groups_are_told_by_their_whole_name
     said = ["F", "", "Unknown", "f", "UNKNOWN", "F ", "unknown"]
     np.savez(demographic.folder / "patients.npz", sex=np.resize(np.array(said), len(demographic.y)))
     federation = Federation.open(demographic.folder)
-    outcome = play(federation, FedAvg(), rounds=1)
+    outcome = run_strategy(federation, FedAvg(), rounds=1)
     assert outcome.grouping is not None
     assert dict(outcome.grouping.levels) == {"sex": ("F", "F ", "f", "unknown")}
     figures, _ = outcome.groups["global"]["sex"]
@@ -209,7 +209,7 @@ def test_who_is_on_the_edge_of_a_band_is_in_the_older_one(federate: MakeFederati
     federation = federate([4], [7])
     ages = np.array([50.0] * 4 + [np.nextafter(45, 0), 45, np.nextafter(65, 0), 65, 80, 0, np.inf])
     np.savez(federation.folder / "patients.npz", age=ages)
-    outcome = play(Federation.open(federation.folder), FedAvg(), rounds=1, age_bands=(45.0, 65.0, 80.0))
+    outcome = run_strategy(Federation.open(federation.folder), FedAvg(), rounds=1, age_bands=(45.0, 65.0, 80.0))
     assert outcome.grouping is not None
     ((_, levels),) = outcome.grouping.levels
     counts = outcome.groups["global"]["age"][1][:, 0]
@@ -223,8 +223,8 @@ def test_who_is_on_the_edge_of_a_band_is_in_the_older_one(federate: MakeFederati
 
 
 def test_placement_changes_nothing(demographic: Federation):
-    alone = play(demographic, FedAvg(), actors=1)
-    apart = play(demographic, FedAvg(), actors=5)
+    alone = run_strategy(demographic, FedAvg(), actors=1)
+    apart = run_strategy(demographic, FedAvg(), actors=5)
     for attribute, (figures, together) in alone.groups["global"].items():
         other = apart.groups["global"][attribute]
         np.testing.assert_array_equal(figures, other[0])
@@ -232,13 +232,13 @@ def test_placement_changes_nothing(demographic: Federation):
 
 
 def test_the_gaps_are_metrics_of_the_last_round_only(demographic: Federation):
-    outcome = play(demographic, FedAvg(), rounds=3)
+    outcome = run_strategy(demographic, FedAvg(), rounds=3)
     assert [("sex_gap" in row.metrics["global"]) for row in outcome.rounds] == [False, False, True]
     assert outcome.metrics["global"]["age_undefined"] >= 1  # the hospital with one test row
 
 
 def test_the_table_has_a_row_for_everybody_and_one_for_each_hospital(demographic: Federation):
-    outcome = play(demographic, FedAvg())
+    outcome = run_strategy(demographic, FedAvg())
     assert outcome.grouping is not None
     table = subgroups.table(demographic, outcome.grouping, outcome.groups)
     sex = table[table["attribute"] == "sex"]
@@ -254,13 +254,13 @@ def test_an_attribute_that_the_data_does_not_know_is_refused(demographic: Federa
     nobody = federate([5, 5])
     with pytest.raises(ConfigError, match=r"evaluation\.groups: 'sex' is not an attribute .*; remove the key"):
         check_job(job_of(nobody, FedAvg(), groups=("sex",)), nobody)
-    assert play(nobody, FedAvg()).grouping is None
+    assert run_strategy(nobody, FedAvg()).grouping is None
 
 
 def test_the_comparison_s_table_and_picture(demographic: Federation, tmp_path: Path):
     frames, seeds = [], []
     for seed in (1, 2):
-        outcome = play(demographic, FedAvg(), seed=seed)
+        outcome = run_strategy(demographic, FedAvg(), seed=seed)
         assert outcome.grouping is not None
         subgroups.table(demographic, outcome.grouping, outcome.groups).to_csv(tmp_path / "patients.csv", index=False)
         table = tables.read_csv(tmp_path / "patients.csv")

@@ -20,7 +20,7 @@ from raysim.strategies.personal.fedrep import FedRep
 from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MLP, play, store, with_patients
+from tests.conftest import MLP, run_strategy, store, with_patients
 
 TRAIN, TEST = [9, 0, 13, 8], [30, 40, 20, 0]
 COLUMN = {name: i for i, name in enumerate(CLASSIFICATION.figures)}
@@ -29,7 +29,7 @@ COUNTS = ("n", *CLASSIFICATION.counts)
 
 def test_training_alone_says_nothing_at_a_hospital_without_training_rows(federate):
     federation = with_patients(federate(TRAIN, TEST))
-    outcome = play(federation, Local(), actors=2, predictions=True)
+    outcome = run_strategy(federation, Local(), actors=2, predictions=True)
     assert outcome.untrained["personal"].tolist() == [False, True, False, False]
     figures, metrics = outcome.figures["personal"], outcome.metrics["personal"]
     for name, i in COLUMN.items():
@@ -59,7 +59,7 @@ def test_only_counted_hospitals_enter_the_pooled_figure(federate):
     from raysim.metrics.measures import pooled_auroc, score_histogram
 
     federation = federate(TRAIN, TEST)
-    outcome = play(federation, Local(), predictions=True)
+    outcome = run_strategy(federation, Local(), predictions=True)
     rows = np.concatenate([np.arange(len(federation.y))[federation.rows(h, "test")] for h in (0, 2)])
     expected, _ = pooled_auroc([score_histogram(outcome.predictions["personal"][rows], federation.y[rows])])
     assert outcome.metrics["personal"]["pooled_auroc"] == expected
@@ -84,7 +84,7 @@ def test_only_counted_hospitals_enter_the_pooled_figure(federate):
 def test_who_is_untrained_under_which_strategy(strategy: Strategy, model, untrained, precision, federate):
     federation = federate([9, 7, 0, 8, 6])
     settings = {"selection": Uniform(0.2, 1), "rounds": 2, "model": MLP, "precision": precision}
-    outcome = play(federation, strategy, **settings)
+    outcome = run_strategy(federation, strategy, **settings)
     kept, sizes = np.isin(np.arange(5), list(outcome.own_models)), federation.sizes("train")
     expected = {"not kept": ~kept, "not kept, with rows": ~kept & (sizes > 0), "nobody": np.zeros(5, bool)}[untrained]
     assert outcome.untrained[model].tolist() == expected.tolist()
@@ -94,7 +94,7 @@ def test_who_is_untrained_under_which_strategy(strategy: Strategy, model, untrai
 @pytest.mark.parametrize("strategy", [FedAvg(), Ifca(clusters=3), Chip(clusters=2)], ids=lambda s: type(s).__name__)
 def test_without_training_no_model_has_figures(strategy, federate):
     """A learning rate of 0 leaves every model as it began, those of IFCA at three starts."""
-    outcome = play(federate([9, 7, 6, 8]), strategy, learning_rate=0.0)
+    outcome = run_strategy(federate([9, 7, 6, 8]), strategy, learning_rate=0.0)
     for model in set(outcome.serve) & {"global", "cluster"}:
         assert outcome.untrained[model].all()
         assert np.isnan(outcome.metrics[model]["log_loss"])
@@ -102,7 +102,7 @@ def test_without_training_no_model_has_figures(strategy, federate):
 
 
 def test_a_cluster_that_was_never_sampled_is_untrained(federate):
-    outcome = play(federate([9, 7, 8, 6, 9, 8]), Ifca(clusters=3), rounds=1, selection=Uniform(0.1, 1))
+    outcome = run_strategy(federate([9, 7, 8, 6, 9, 8]), Ifca(clusters=3), rounds=1, selection=Uniform(0.1, 1))
     (trained,) = {k for k in range(1, 4) if k in outcome.serve["cluster"]} & set(
         np.flatnonzero([not outcome.untrained["cluster"][outcome.serve["cluster"] == k].all() for k in range(4)])
     )
@@ -115,7 +115,7 @@ def test_one_class_in_training_is_marked_where_the_model_is_the_hospitals_own(tm
     X = np.random.default_rng(0).normal(size=(12, 3))
     federation = store(tmp_path, X, y, bounds)
     assert trained_on_one_class(federation).tolist() == [True, False, True]
-    local, fedavg = (hospitals_table(federation, play(federation, s), "test") for s in (Local(), FedAvg()))
+    local, fedavg = (hospitals_table(federation, run_strategy(federation, s), "test") for s in (Local(), FedAvg()))
     assert local["trained"].tolist() == ["one class", "yes", "one class"]
     assert local["log_loss"].notna().all(), "it is served"
     assert fedavg["trained"].tolist() == ["yes"] * 3

@@ -20,7 +20,7 @@ from raysim.engine.server.coordinator import JobRun
 from raysim.strategies.base import Bound, Context, FederationView, Keep, Send, State, Statistic, Strategy, statistics_of
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.commands import refusal
-from tests.conftest import MakeFederation, job_of, play
+from tests.conftest import MakeFederation, job_of, run_strategy
 from tests.strategies import wrong
 
 SMALL = {
@@ -118,7 +118,7 @@ class Stumbles(Strategy):
 
 def test_an_error_of_its_own_code_keeps_its_traceback_and_says_where(federate: MakeFederation):
     with pytest.raises(KeyError) as raised:
-        play(federate([6, 5]), Stumbles())
+        run_strategy(federate([6, 5]), Stumbles())
     assert raised.value.__notes__ == ["strategy 'Stumbles', round 2: raised by aggregate"]
     assert raised.traceback[-1].name == "aggregate"
 
@@ -148,7 +148,7 @@ FAILS = (
 
 def test_an_error_of_a_hospital_stays_that_hospitals(federate: MakeFederation):
     with pytest.raises(HospitalFailed, match=FAILS):
-        play(federate([6, 5]), AsksInVain())
+        run_strategy(federate([6, 5]), AsksInVain())
 
 
 @dataclass(frozen=True)
@@ -231,6 +231,6 @@ class Sends(Statistic):
 )
 def test_a_wrong_program_of_a_call_at_once_is_one_line(federate: MakeFederation, program: Sends, line: str):
     with pytest.raises(StrategyError) as raised:
-        play(federate([6, 5]), AtOnce(program=program))
+        run_strategy(federate([6, 5]), AtOnce(program=program))
     assert str(raised.value).startswith("strategy 'AtOnce', ") or str(raised.value).startswith("strategy 'AtOnce': ")
     assert str(raised.value).endswith(line)

@@ -16,7 +16,7 @@ from raysim.training.losses import default_rate
 WIDE = {"source": "synthetic", "task": "regression", "hospitals": 12, "rows_per_hospital": 12, "features": 100}
 
 
-def played(tmp_path: Path, **training: Any) -> Any:
+def run_once(tmp_path: Path, **training: Any) -> Any:
     config = {
         "data": WIDE,
         "model": {"name": "linear_regression"},
@@ -33,14 +33,14 @@ def test_it_follows_the_loss_of_the_label() -> None:
 
 
 def test_more_features_than_rows_do_not_make_a_real_label_diverge(tmp_path: Path) -> None:
-    losses = played(tmp_path).rounds["training_loss"].dropna()
+    losses = run_once(tmp_path).rounds["training_loss"].dropna()
     assert np.all(np.diff(losses) < 0)
     assert loaded((tmp_path / "run" / "config.yaml").read_text())["training"]["learning_rate"] == 0.005
 
 
 def test_what_is_set_is_taken(tmp_path: Path) -> None:
     with pytest.raises(RaysimError, match=r"training.learning_rate: 1.0 made hospital '.*' diverge"):
-        played(tmp_path, learning_rate=1.0)
+        run_once(tmp_path, learning_rate=1.0)
 
 
 def test_classes_train_as_before(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs of a comparison that are played side by side, an actor each: the same files as one after the other, whatever
+"""Runs of a comparison that are run side by side, an actor each: the same files as one after the other, whatever
 becomes of an actor.
 """
 
@@ -55,8 +55,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def played(tree: dict[str, Any], out: str, count: int = 2, **manners: Any) -> str:
-    """What a comparison prints, of which ``count`` runs are played at once."""
+def run_once(tree: dict[str, Any], out: str, count: int = 2, **manners: Any) -> str:
+    """What a comparison prints, of which ``count`` runs are run at once."""
     console = Console(width=300, file=io.StringIO())
     compare(
         tree | {"resources": {"runs_at_once": count, "hospitals_per_actor": 6}}, out=out, console=console, **manners
@@ -97,11 +97,11 @@ def check_same(one: Path, other: Path) -> None:
 
 def test_files_are_those_of_runs_that_are_split_over_all_actors():
     tree = SMALL | {"strategies": [{"name": "chip", "clusters": 3}, "centralized"], "reference": "chip"}
-    said = played(tree, "together")
+    said = run_once(tree, "together")
     assert "11 features; 2 runs at a time, each in one actor" in said
     for done in range(1, 5):
         assert f"[{done}/4] " in said
-    assert "actors, " in played(tree, "split", 1)
+    assert "actors, " in run_once(tree, "split", 1)
     check_same(Path("together"), Path("split"))
 
 
@@ -110,8 +110,8 @@ def test_a_run_whose_process_is_killed_goes_on_in_another():
     Path("mine.py").write_text(MINE.format(event="Path(self.mark).touch(); os.kill(os.getpid(), signal.SIGKILL)"))
     mine = {"class": "mine.Mine", "at": 4, "mark": str(Path("killed").absolute()), "label": "mine"}
     tree = SMALL | {"strategies": [mine, "local"], "reference": "mine", "seeds": [1]}
-    said = played(tree, "killed_once")
+    said = run_once(tree, "killed_once")
     assert "the process of mine, seed 1 was lost (" in said
     assert "mine, seed 1 resumes from " in said
-    played(tree, "undisturbed", 1, in_process=True)
+    run_once(tree, "undisturbed", 1, in_process=True)
     check_same(Path("killed_once"), Path("undisturbed"))

@@ -1,4 +1,4 @@
-"""How many runs are played side by side."""
+"""How many runs are run side by side."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NODE = Node("here", 4.0, 0)
         ({"runs_at_once": 3}, [Node("tight", 4.0, memory=1.0)], Load(8, 1000, 100), 3),
     ],
 )
-def test_runs_are_played_side_by_side_where_that_pays(
+def test_runs_are_run_side_by_side_where_that_pays(
     resources: dict[str, Any], nodes: list[Node], load: Load, expected: int
 ):
     section = ResourcesSection.model_validate({"runs_at_once": "auto"} | resources)
@@ -98,7 +98,7 @@ def test_memory_is_the_process_and_all_rows_and_models_in_eight_bytes():
         ({"autoscale": "2x4cpu"}, Load(1, 1000, 100), 1000, False),
     ],
 )
-def test_small_runs_that_ask_for_nothing_are_played_in_this_process(
+def test_small_runs_that_ask_for_nothing_are_run_in_this_process(
     resources: dict[str, Any], load: Load, products: float, expected: bool
 ):
     assert fits_here(ResourcesSection.model_validate(resources), load, products) is expected

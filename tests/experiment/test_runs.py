@@ -22,7 +22,7 @@ from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
 from tests.commands import Done, raysim, said
-from tests.conftest import empty_store, play, shared_ray
+from tests.conftest import empty_store, run_strategy, shared_ray
 
 pytestmark = shared_ray("actors")
 
@@ -124,7 +124,7 @@ def test_the_frozen_configuration_runs_again_to_the_same_numbers(ran, monkeypatc
 def test_without_rounds_no_model_has_figures(federate):
     federation = federate([9, 4, 0, 13])
     for strategy in (FedAvg(), Local(), FedSoft(clusters=1), FedSoft(clusters=2)):
-        outcome = play(federation, strategy, rounds=0)
+        outcome = run_strategy(federation, strategy, rounds=0)
         (model,) = outcome.rounds[-1].metrics
         table = hospitals_table(federation, outcome, "test")
         assert table["model"].tolist() == [model] * 4

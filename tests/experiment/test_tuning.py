@@ -24,7 +24,7 @@ from raysim.experiment import tuning
 from raysim.experiment.tuning import GridPoint, TrialResult, table
 from raysim.report.terminal.progress import RunProgress
 from raysim.strategies.references.local import Local
-from tests.conftest import play
+from tests.conftest import run_strategy
 
 SMALL: dict[str, Any] = {
     "data": {
@@ -289,11 +289,11 @@ def test_the_bound_of_a_key_is_no_edge():
 
 def test_hospitals_whose_model_nobody_trained_are_left_out_of_a_trials_figure(federate):
     federation = federate([9, 0, 13], [4, 5, 6])
-    outcome = play(federation, Local())
+    outcome = run_strategy(federation, Local())
     loss = outcome.figures["personal"][:, federation.task.figures.index("log_loss")]
     assert np.isnan(loss[1])
     assert tuning.figure(outcome, federation) == pytest.approx(np.average(loss[[0, 2]], weights=[4, 6]))
-    assert tuning.figure(play(federation, Local(), rounds=0), federation) == math.inf
+    assert tuning.figure(run_strategy(federation, Local(), rounds=0), federation) == math.inf
 
 
 def test_keys_of_the_model_tune_what_takes_no_steps():

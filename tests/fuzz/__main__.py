@@ -32,7 +32,7 @@ FAMILIES = {
     "sweeps": 0.15,
     "trials": 0.0,
 }
-"""Their shares of all cases; sweeps whose trials are played, on Ray, are drawn where they are asked for alone."""
+"""Their shares of all cases; sweeps whose trials are run, on Ray, are drawn where they are asked for alone."""
 
 
 def ended_sweep(folder: Path) -> None:
@@ -81,7 +81,7 @@ def main() -> None:
                 mine, theirs = processes.Pipe(duplex=False)
                 count = min(CHUNK, wanted - done[family])
                 arguments_of_child = (family, count, number, arguments.memory, home, theirs)
-                child = processes.Process(target=child_process.play, args=arguments_of_child)
+                child = processes.Process(target=child_process.run, args=arguments_of_child)
                 child.start()
                 theirs.close()
                 said, case = "it ended without a word", "?"

@@ -15,7 +15,7 @@ from raysim.cluster.connection import connected
 from tests.fuzz import cases, finished_runs, stopped_runs, sweeps
 
 
-def play(family: str, count: int, number: int, memory: int, home: Path, tell: Connection) -> None:
+def run_strategy(family: str, count: int, number: int, memory: int, home: Path, tell: Connection) -> None:
     """Run ``count`` cases of a family, and tell what was wrong with each."""
     sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
     os.environ["RAYSIM_CACHE"] = str(home / "cache")

@@ -1,6 +1,6 @@
 """Cases of sweeps: changed files of one that has ended, or was stopped before its last trial.
 
-Most are played without Ray, as far as the first trial that is left: then all that ``resume`` reads has been read. The
+Most are run without Ray, as far as the first trial that is left: then all that ``resume`` reads has been read. The
 sweep goes on there as after a Ctrl-C, with its tables, its choice and, where all trials are there, its test.
 """
 

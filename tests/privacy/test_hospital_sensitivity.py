@@ -29,7 +29,7 @@ from raysim.privacy.clip import clipped
 from raysim.strategies.selections.sampling import All
 from tests.conftest import fitting, job_of, store, with_patients
 from tests.privacy.test_sensitivity import History
-from tests.privacy.test_strategies_by_mode import MODES, PLAYED
+from tests.privacy.test_strategies_by_mode import MODES, RUNS
 
 CLIP, HOSPITALS, ROWS = 0.3, 7, 6
 PERSONAL = {"fine_tuning", "ditto", "local", "chip", "per_fedavg"}
@@ -77,7 +77,7 @@ def job_with(federation: Federation, name: str, mode: str, **keys: Any) -> Job:
 
 
 def check_hospital(name: str, mode: str, seed: int, hospital: int, scale: float | None, **keys: Any) -> None:
-    """Play both federations, and hold every round's sums against the clip."""
+    """Run both federations, and hold every round's sums against the clip."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
         one, other = neighbours(Path(folder), seed, hospital, scale)
         # A run ends where figures of rows are taken that are not finite. What was summed before must hold, too.
@@ -108,9 +108,7 @@ def check_hospital(name: str, mode: str, seed: int, hospital: int, scale: float 
         assert np.linalg.norm(moved) <= twice * release_of(plan).clip + rounding
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"), [(name, mode) for name in PLAYED for mode in GUARANTEES if mode in PLAYED[name]]
-)
+@pytest.mark.parametrize(("name", "mode"), [(name, mode) for name in RUNS for mode in GUARANTEES if mode in RUNS[name]])
 def test_one_hospital_moves_sums_by_no_more_than_the_clip(name, mode):
     rng = np.random.default_rng(zlib.crc32(f"{name} {mode}".encode()))
     for scale in (100.0,) if name in PERSONAL | SIGNED else (100.0, None):

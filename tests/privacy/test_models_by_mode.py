@@ -1,4 +1,4 @@
-"""Every registered model under every guarantee, for a round: played, or refused in a line before anything starts."""
+"""Every registered model under every guarantee, for a round: run, or refused in a line before anything starts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_model_is_in_the_table():
 
 
 @pytest.mark.parametrize(("unit", "mode"), GUARANTEES)
-def test_a_model_is_played_or_refused(tokens, unit, mode):
+def test_a_model_is_run_or_refused(tokens, unit, mode):
     secure = SecureSection() if mode == "distributed" else None
     rate = {"rate": 0.5} if mode == "pooled" else {}
     guarantee = PrivacySection(unit=unit, mode=mode, noise_multiplier=0.5, delta=1e-3, clip=0.5, **rate)

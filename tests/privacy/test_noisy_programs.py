@@ -44,7 +44,7 @@ def private(federation: Federation, strategy: Any, rounds: int = 4, secure: bool
     return replace(job, secure=SecureSection(mode="execute")) if secure else job
 
 
-def played(federation: Federation, job: Job, actors: int = 1) -> Outcome:
+def run_once(federation: Federation, job: Job, actors: int = 1) -> Outcome:
     check_job(job, federation)
     return run(federation, job, actors)
 
@@ -100,18 +100,18 @@ def test_the_floor_is_about_the_greatest_eigenvalue_of_the_noise() -> None:
 
 
 def test_without_noise_the_steps_end_at_the_fit_of_shortened_rows(binary: Federation) -> None:
-    outcome = played(binary, private(binary, Newton(), rounds=12, noise_multiplier=0.0, declared_public=("sizes",)))
+    outcome = run_once(binary, private(binary, Newton(), rounds=12, noise_multiplier=0.0, declared_public=("sizes",)))
     expected = fitted(LOGISTIC, shortened(T.X, 3.0), T.y).beta
     assert np.linalg.norm(T.X, axis=1).max() < 3.0
     assert_allclose(np.roll(outcome.models[0], 1), expected, atol=1e-5)
-    close = played(binary, private(binary, Newton(), rounds=12, noise_multiplier=0.0, clip=1.5))
+    close = run_once(binary, private(binary, Newton(), rounds=12, noise_multiplier=0.0, clip=1.5))
     assert_allclose(np.roll(close.models[0], 1), fitted(LOGISTIC, shortened(T.X, 1.5), T.y).beta, atol=1e-5)
     assert outcome.uncertainty is None
 
 
 def test_epsilon_is_that_of_one_noisy_sum_a_round(binary: Federation) -> None:
     job = private(binary, Newton(), rounds=4, epsilon=1.0, declared_public=("sizes", "metrics"))
-    outcome = played(binary, job)
+    outcome = run_once(binary, job)
     statement = outcome.privacy
     assert statement is not None
     z = statement.noise_multiplier
@@ -122,11 +122,11 @@ def test_epsilon_is_that_of_one_noisy_sum_a_round(binary: Federation) -> None:
     assert statement.covers == ("update",)
     assert not statement.not_private
     assert_allclose(statement.at_two_hospitals, accountant.epsilon([Gaussian(z / 2, 1.0, 4)], 1e-3))
-    hidden = played(binary, replace(job, secure=SecureSection(mode="execute")))
+    hidden = run_once(binary, replace(job, secure=SecureSection(mode="execute")))
     assert hidden.privacy is not None
     assert_allclose(hidden.privacy.epsilons["server"], 1.0, rtol=1e-4)
     assert_allclose(hidden.models, outcome.models)
-    assert_allclose(played(binary, job, actors=3).models, outcome.models, rtol=0, atol=0)
+    assert_allclose(run_once(binary, job, actors=3).models, outcome.models, rtol=0, atol=0)
 
 
 def test_shares_add_up_to_the_noise_of_the_sum() -> None:
@@ -205,7 +205,7 @@ class Single(Means):
 def test_what_is_not_hidden_is_refused_in_a_line(federate: MakeFederation, strategy: Any, keys: Any, line: str) -> None:
     federation = with_patients(federate([9, 8, 7, 9]))
     with pytest.raises(ConfigError, match=line) as refused:
-        played(federation, private(federation, strategy, secure="unit" in keys, noise_multiplier=1.0, **keys))
+        run_once(federation, private(federation, strategy, secure="unit" in keys, noise_multiplier=1.0, **keys))
     assert "\n" not in str(refused.value)
 
 
@@ -222,8 +222,8 @@ def test_a_number_has_no_bound(tmp_path) -> None:
 def test_any_program_with_a_bound_gets_noise(federate: MakeFederation, unit: str, mode: str, by: Any) -> None:
     federation = with_patients(federate([9, 8, 7, 9]))
     keys = {"unit": unit, "mode": mode, "clip": 2.0, "secure": True}
-    exact = played(federation, private(federation, Private(Bound(by, 2.0)), rounds=1, noise_multiplier=0.0, **keys))
-    noisy = played(federation, private(federation, Private(Bound(by, 2.0)), rounds=1, noise_multiplier=1.0, **keys))
+    exact = run_once(federation, private(federation, Private(Bound(by, 2.0)), rounds=1, noise_multiplier=0.0, **keys))
+    noisy = run_once(federation, private(federation, Private(Bound(by, 2.0)), rounds=1, noise_multiplier=1.0, **keys))
     moved = (noisy.models - exact.models)[0, :-1]
     assert 0.1 < np.linalg.norm(moved) / np.sqrt(len(moved)) < 8.0
     assert noisy.privacy is not None

@@ -55,7 +55,7 @@ def guaranteed(federation: Federation, strategy=None, job: dict | None = None, *
 
 
 def test_the_noise_of_a_checked_job_is_calibrated_once(federation: Federation, monkeypatch) -> None:
-    """Playing it asks nothing again; with other rounds it would be another guarantee."""
+    """Running it asks nothing again; with other rounds it would be another guarantee."""
     asked = guaranteed(federation, noise_multiplier=None, epsilon=8.0, job={"rounds": 3})
     checked = check_job(asked, federation)
     assert checked.privacy is not None

@@ -41,7 +41,7 @@ from raysim.privacy.events import Laplace
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from tests.conftest import MLP, TREES, job_of, store, with_patients
-from tests.privacy.test_strategies_by_mode import PLAYED
+from tests.privacy.test_strategies_by_mode import RUNS
 
 KINDS = ("label_counts", "label_presence", "feature_counts", "feature_quantiles", "signature", "loss", "metrics")
 HOSPITALS = 4
@@ -66,9 +66,9 @@ class History:
         """What hospitals remembered when they were sent each message."""
 
     def outcome(self, federation: Federation, job: Job, monkeypatch: pytest.MonkeyPatch) -> Outcome:
-        """Play the job."""
+        """Run the job."""
         pool: Any = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
-        play, really = pool.round, noisy_sums.noisy_sum
+        round_of, really = pool.round, noisy_sums.noisy_sum
 
         def told(*arguments: Any) -> np.ndarray:
             with monkeypatch.context() as patched:
@@ -84,11 +84,11 @@ class History:
 
         def spied(plan: Any, kept: Any) -> Any:
             if plan.at_once:  # see answers
-                return play(plan, kept)
+                return round_of(plan, kept)
             self.kept.append(kept)
             if self.seen is not None and sent_is_kept(plan):
                 kept = self.seen.kept[len(self.kept) - 1]
-            partials, later = play(plan, kept)
+            partials, later = round_of(plan, kept)
             if plan.problem is not None and partials[0].units is not None:
                 self.sums.append((plan, partials[0].units.copy()))
                 if self.seen is not None:
@@ -184,7 +184,7 @@ def guarantee(mode: str, normal: bool, figures: bool = True, drawn: bool = True)
 def check_neighbours(
     job_on: Callable[[Federation], Job], seed: int, where: tuple[int, str], scale: float, classes: int = 2
 ) -> set[str]:
-    """Play a job on two neighbouring federations and hold every release against its event; returns their kinds."""
+    """Run a job on two neighbouring federations and hold every release against its event; returns their kinds."""
     with tempfile.TemporaryDirectory() as folder:
         one, other = neighbours(Path(folder), seed, where, scale, classes)
         return check_pair(job_on, one, other, where[0])
@@ -299,11 +299,11 @@ STAY = {"fedper", "fedrep", "fedsoft", "local"}
 @pytest.mark.parametrize(
     ("name", "mode", "normal"),
     [
-        # Both kinds of noise for each strategy that is played in both modes, and in each mode: not all four.
+        # Both kinds of noise for each strategy that is run in both modes, and in each mode: not all four.
         (name, mode, (turn + len(mode)) % 2 == 0)
-        for turn, name in enumerate(PLAYED)
+        for turn, name in enumerate(RUNS)
         for mode in ("pooled", "local")
-        if mode in PLAYED[name]
+        if mode in RUNS[name]
     ],
 )
 def test_one_patient_moves_all_that_leaves_by_no_more_than_the_ledger_was_told(name, mode, normal):
@@ -335,7 +335,7 @@ def test_one_patient_moves_figures_of_other_labels_by_no_more_than_the_ledger_wa
 @pytest.mark.parametrize("name", sorted(STAY))
 def test_figures_of_models_that_stay_at_hospitals_are_refused(name):
     """Other strategies are held against the ledger, or refused: see :mod:`tests.privacy.test_strategies_by_mode`."""
-    for mode in PLAYED[name] & {"pooled", "local"}:
+    for mode in RUNS[name] & {"pooled", "local"}:
         with pytest.raises(ConfigError, match=r"privacy.statistics.metrics: .*stay at hospitals"):
             check_neighbours(fitting_model(job_with(name, mode, False)), 0, (0, "train"), 1.0)
 

@@ -1,4 +1,4 @@
-"""Every registered strategy under every guarantee and under secure sums: played, or refused in a line."""
+"""Every registered strategy under every guarantee and under secure sums: run, or refused in a line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODES: dict[str, tuple[dict[str, Any] | None, SecureSection | None]] = {
     "secure": (None, SECURE),
 }
 EVERYWHERE = set(MODES)
-PLAYED = {
+RUNS = {
     **dict.fromkeys(("fedavg", "fedprox", "fedavgm", "fedadagrad", "fedyogi", "fedadam"), EVERYWHERE),
     **dict.fromkeys(("fine_tuning", "ditto", "local"), EVERYWHERE),
     "moon": EVERYWHERE - {"pooled"},
@@ -63,16 +63,16 @@ def guaranteed(job: Job, privacy: dict[str, Any] | None) -> PrivacySection | Non
 
 
 def test_every_strategy_is_in_the_table():
-    assert set(registry.entries("strategies")) == set(PLAYED)
+    assert set(registry.entries("strategies")) == set(RUNS)
 
 
-def played(job: Job, federation: Federation) -> Outcome:
+def run_once(job: Job, federation: Federation) -> Outcome:
     check_job(job, federation)
     return run(federation, job, 2)
 
 
-@pytest.mark.parametrize("name", PLAYED)
-def test_a_strategy_is_played_or_refused(federate, name):
+@pytest.mark.parametrize("name", RUNS)
+def test_a_strategy_is_run_or_refused(federate, name):
     federation = with_patients(federate([12, 9, 10, 11, 13, 8, 10, 9, 12]))
     cls = registry.load("strategies", name, "strategy.name")
     settings: dict[str, object] = {"weights": "uniform"} if "weights" in cls.__dataclass_fields__ else {}
@@ -81,12 +81,12 @@ def test_a_strategy_is_played_or_refused(federate, name):
     for mode, (privacy, secure) in MODES.items():
         guarantee = guaranteed(plain, privacy)
         job = replace(plain, privacy=guarantee, secure=secure)
-        if mode in PLAYED[name]:
-            outcome = played(job, federation)
+        if mode in RUNS[name]:
+            outcome = run_once(job, federation)
             assert guarantee is None or "update" in outcome.privacy.covers or not outcome.ledger.sent(1), mode
             continue
         with pytest.raises(ConfigError) as refused:
-            played(job, federation)
+            run_once(job, federation)
         (line,) = str(refused.value).splitlines()
         assert "strategy" in line or "model.name" in line, line
         assert "secure." in line or "privacy." in line, line

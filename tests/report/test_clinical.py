@@ -19,14 +19,16 @@ from raysim.report.naming import with_interval
 from raysim.storage.clinical_tables import tables
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 
 
 @pytest.fixture
 def run(federate: MakeFederation, tmp_path: Path) -> Path:
     """The clinical tables of a run that serves two models to three hospitals, one of them tiny."""
     federation = federate([60, 40, 5], [80, 50, 4])
-    written = tables(federation, play(federation, Ditto(), rounds=3), ClinicalSection(thresholds=(0.3,), act_at=0.3))
+    written = tables(
+        federation, run_strategy(federation, Ditto(), rounds=3), ClinicalSection(thresholds=(0.3,), act_at=0.3)
+    )
     for name, table in written.items():
         table.to_csv(tmp_path / name, index=False)
     return tmp_path
@@ -68,7 +70,7 @@ def test_one_hospital_has_its_own(run: Path):
 
 def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_path: Path, federate: MakeFederation):
     federation = federate([150, 110, 5], [130, 120, 4])
-    outcome = play(federation, FedAvg(), rounds=1)
+    outcome = run_strategy(federation, FedAvg(), rounds=1)
     results = []
     for seed, more in ((0, 0.0), (1, 0.1)):
         folder = tmp_path / str(seed)
@@ -148,7 +150,7 @@ def test_of_runs_the_headline_models_and_none_where_nothing_was_left(run: Path, 
 
 def test_one_class_has_a_page_that_says_so(federate: MakeFederation, tmp_path: Path):
     federation = federate([30, 20], [10, 12])
-    outcome = play(federation, FedAvg(), rounds=1)
+    outcome = run_strategy(federation, FedAvg(), rounds=1)
     counts = outcome.scores["global"]
     none = np.zeros_like(counts.positives)
     called = counts.at_least.copy()

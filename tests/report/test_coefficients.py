@@ -10,7 +10,7 @@ from raysim.report.figures.coefficients import MOST, of_table
 from raysim.storage.coefficients import SURE, coefficients, of_global_model
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.regressions.newton import Newton
-from tests.conftest import play
+from tests.conftest import run_strategy
 from tests.strategies.regressions.federations import LINEAR_MODEL, federation_of
 from tests.strategies.regressions.tables import table_t
 
@@ -20,7 +20,7 @@ T = table_t()
 def written(folder: Path, y, classes=2, strategy=None, model=None):
     """The rows of the global model, written and read back, and the outcome."""
     federation = federation_of(folder / "data", T, y, classes)
-    outcome = play(federation, strategy or Newton(), rounds=20, **({} if model is None else {"model": model}))
+    outcome = run_strategy(federation, strategy or Newton(), rounds=20, **({} if model is None else {"model": model}))
     vectors = {"global": outcome.models[0], "personal/h0": outcome.models[0] + 1}
     table = coefficients(federation, vectors, outcome.layout, outcome.uncertainty)
     write_csv(table, folder / "coefficients.csv")

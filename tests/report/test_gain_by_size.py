@@ -15,7 +15,7 @@ from raysim.statistics.differences.one_hospital import Sent, one_seed
 from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, smoothed_variances
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 
 SIZES = [60, 40, 80, 30, 120, 50, 70, 45, 55, 90, 65, 35]
 KEY, ALONE = ("fedavg", "global"), ("local", "personal")
@@ -24,7 +24,7 @@ KEY, ALONE = ("fedavg", "global"), ("local", "personal")
 def results(federate: MakeFederation, tmp_path: Path, sizes: list[int]) -> list[Result]:
     federation = federate(sizes, sizes, features=4)
     return [
-        Result(label, alone, 7, federation, play(federation, strategy, rounds=2), tmp_path, alone=alone)
+        Result(label, alone, 7, federation, run_strategy(federation, strategy, rounds=2), tmp_path, alone=alone)
         for label, strategy, alone in (("fedavg", FedAvg(), False), ("local", Local(), True))
     ]
 

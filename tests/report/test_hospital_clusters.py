@@ -15,7 +15,7 @@ from raysim.report.sections import hospital_clusters
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.shared.signatures import Signature
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 
 NAMES = {("chip", "global"): "CHiP-FL, global model", ("fedavg", "global"): "FedAvg"}
 
@@ -25,7 +25,7 @@ def ran(federate: MakeFederation, tmp_path: Path) -> Result:
     """Two clusters of four hospitals, with a region each."""
     federation = federate([40, 30, 20, 30], [8, 8, 8, 8])
     federation = dataclasses.replace(federation, attributes={"region": ["west", "west", "", "east"]})
-    outcome = play(federation, Chip(clusters=2), rounds=1)
+    outcome = run_strategy(federation, Chip(clusters=2), rounds=1)
     outcome.cluster = np.array([1, 1, 2, 2])
     return Result("chip", False, 0, federation, outcome, tmp_path)
 
@@ -67,7 +67,7 @@ def test_signatures_are_those_that_left_the_hospitals_and_shown_only_where_they_
 ) -> None:
     kinds = {kind for _, kind, *_ in ran.outcome.ledger.entries}
     assert Signature.name in kinds
-    other: Outcome = play(ran.federation, FedAvg(), rounds=1)
+    other: Outcome = run_strategy(ran.federation, FedAvg(), rounds=1)
     other.cluster = np.array([1, 1, 2, 2])
     untold = Result("fedavg", False, 0, ran.federation, other, tmp_path)
     (figure,) = hospital_clusters.clusters([untold], NAMES)

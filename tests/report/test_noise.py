@@ -18,7 +18,7 @@ from raysim.report.naming import signed
 from raysim.report.pages import contents, sentences
 from raysim.statistics.chance.floor_figures import share_as_extreme
 from raysim.strategies.one_model.fedavg import FedAvg
-from tests.conftest import MakeFederation, play, store
+from tests.conftest import MakeFederation, run_strategy, store
 from tests.report.answered import answered
 from tests.statistics.federations import sums
 
@@ -32,7 +32,9 @@ def result(federate: MakeFederation, tmp_path: Path) -> Result:
     rng, n = np.random.default_rng(3), len(federation.y)
     np.savez(federation.folder / "patients.npz", sex=rng.choice(["F", "M", ""], n, p=[0.5, 0.4, 0.1]))
     federation = type(federation).open(federation.folder)
-    return Result("fedavg", False, 7, federation, play(federation, FedAvg(), rounds=2, tests_groups=True), tmp_path)
+    return Result(
+        "fedavg", False, 7, federation, run_strategy(federation, FedAvg(), rounds=2, tests_groups=True), tmp_path
+    )
 
 
 def test_fewer_federations_are_simulated_where_hospitals_are_very_many() -> None:
@@ -171,7 +173,9 @@ def test_real_labels_have_a_floor_of_their_errors(tmp_path: Path, shift: float, 
     np.savez(federation.folder / "patients.npz", sex=np.where(np.arange(len(X)) % 9, sex, ""))
     federation = type(federation).open(federation.folder)
     model = ModelSpec("linear_regression", None, {"loss": "squared"}, "default")
-    outcome = play(federation, FedAvg(), rounds=30, batch_size=0, model=model, learning_rate=0.3, tests_groups=True)
+    outcome = run_strategy(
+        federation, FedAvg(), rounds=30, batch_size=0, model=model, learning_rate=0.3, tests_groups=True
+    )
     both = noise.noise([Result("fedavg", False, 7, federation, outcome, tmp_path)], 5)
     table = noise.table(both).set_index("figure")
     assert set(table.index) == {"std", "gini", "highest", "worst_decile", "p90", "size_bias", "sex_gap", "sex_within"}

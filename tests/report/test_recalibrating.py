@@ -16,7 +16,7 @@ from raysim.report.judgement.recalibrating import Effect, effect, proposal, with
 from raysim.statistics.clinical.recalibration_benefit import benefit
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Recalibration
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 
 TRAIN, TEST, VALIDATION = [30, 20, 12, 25, 40], [60, 40, 15, 30, 50], [40, 40, 0, 30, 46]
 BOTH = "recalibrate=both"
@@ -24,7 +24,7 @@ LAST = LastSteps(recalibration=Recalibration())
 
 
 def result(federation, tmp_path, last: LastSteps | None = None) -> Result:
-    outcome = play(federation, FedAvg(), last=last, rounds=2)
+    outcome = run_strategy(federation, FedAvg(), last=last, rounds=2)
     return Result("fedavg", False, 1, federation, outcome, tmp_path)
 
 

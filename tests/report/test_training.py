@@ -17,11 +17,11 @@ from raysim.engine.measuring.stopping import Stopped
 from raysim.report.sections import training
 from raysim.storage.finished import load_finished, save_finished
 from raysim.strategies.one_model.fedavg import FedAvg
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 
 
 def result(federation: Federation, label: str, strategy: Any, seed: int = 1, **settings: Any) -> Result:
-    outcome = play(federation, strategy, seed=seed, **settings)
+    outcome = run_strategy(federation, strategy, seed=seed, **settings)
     return Result(label, False, seed, federation, outcome, Path())
 
 

@@ -29,7 +29,7 @@ from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Recalibration
-from tests.conftest import MLP, fitting, job_of, play, run, with_patients
+from tests.conftest import MLP, fitting, job_of, run, run_strategy, with_patients
 
 STRATEGIES = sorted(registry.entries("strategies"))
 UNEVEN = [9, 4, 13, 0, 1, 6, 8]
@@ -130,14 +130,14 @@ def test_an_unknown_hospital_gets_the_mean_shift_of_the_model_that_serves_it(met
 
 def test_hospitals_own_models_have_no_mean_shift_for_others(federate):
     federation = federate(UNEVEN, validation=[6, 9, 0, 8, 7, 5, 8])
-    outcome = play(federation, Ditto(), rounds=1, last=LastSteps(recalibration=Recalibration()))
+    outcome = run_strategy(federation, Ditto(), rounds=1, last=LastSteps(recalibration=Recalibration()))
     models = served(federation, outcome, "float64")
     assert models.others == "global", "the shift was fitted to hospitals' own models, and not to this one"
 
 
 def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
     federation = federate(UNEVEN)
-    outcome = play(federation, FedSoft(clusters=2, fraction=0.2), rounds=1)
+    outcome = run_strategy(federation, FedSoft(clusters=2, fraction=0.2), rounds=1)
     never = [h for h in range(len(UNEVEN)) if h not in outcome.own_models]
     assert len(never) > 1
     models = served(federation, outcome, "float64")
@@ -157,7 +157,7 @@ def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
 
 def test_hospitals_that_were_never_drawn_have_no_model_of_their_own(federate):
     federation = federate(UNEVEN)
-    ditto = play(federation, Ditto(), rounds=1, selection=Uniform(0.2, 1), model=MLP)
+    ditto = run_strategy(federation, Ditto(), rounds=1, selection=Uniform(0.2, 1), model=MLP)
     never = next(h for h in (0, 1, 2) if h not in ditto.own_models)
     models = served(federation, ditto, "float64")
     assert models.owners["personal"][f"h{never}"] == NOBODY
@@ -165,7 +165,7 @@ def test_hospitals_that_were_never_drawn_have_no_model_of_their_own(federate):
     assert models.owners["personal"]["h3"] == "global", "without training rows it is served the global model"
     assert models.others == "global"
 
-    shared = play(federation, FedPer(final_head_epochs=0), rounds=1, selection=Uniform(0.2, 1), model=MLP)
+    shared = run_strategy(federation, FedPer(final_head_epochs=0), rounds=1, selection=Uniform(0.2, 1), model=MLP)
     assert shared.private is not None
     never = next(h for h in (0, 1, 2) if h not in shared.own_models)
     drawn = next(iter(shared.own_models))
@@ -239,7 +239,7 @@ def test_predictions_and_split_name_the_rows_of_the_source(federate, monkeypatch
     assert split["row"].tolist() == list(range(8))
     assert split["hospital"].tolist() == ["h0", "h1", "h1", "h1", "h1", "h0", "h1", "h0"]
     assert split["part"].tolist() == ["train", "train", "train", "train", "test", "train", "test", "test"]
-    outcome = play(federation, FedAvg(), predictions=True)
+    outcome = run_strategy(federation, FedAvg(), predictions=True)
     table = predictions_table(federation, outcome)
     assert list(table.columns) == ["row", "hospital", "part", "model", "probability"]
     pd.testing.assert_frame_equal(table[["row", "hospital", "part"]], split)
@@ -251,7 +251,9 @@ def test_predictions_and_split_name_the_rows_of_the_source(federate, monkeypatch
 
 def test_what_leaves_hospitals_with_predictions_is_in_the_ledger(federate):
     federation = federate(UNEVEN, classes=3)
-    plain, asked = (play(federation, FedAvg(), predictions=predictions, rounds=2) for predictions in (False, True))
+    plain, asked = (
+        run_strategy(federation, FedAvg(), predictions=predictions, rounds=2) for predictions in (False, True)
+    )
     assert plain.predictions == {}
     kinds = {kind: (round, ids, sent) for round, kind, ids, sent, _ in asked.ledger.entries}
     round, ids, sent = kinds["predictions"]
@@ -269,7 +271,7 @@ def test_coefficients_have_names_and_units(federate):
     tree["columns"][0] |= {"mean": 10.0, "scale": 4.0}
     tree["columns"][1] |= {"mean": 3.0, "scale": None}
     (federation.folder / "preprocessing.json").write_text(json.dumps(tree))
-    outcome = play(federation, FedAvg(), rounds=2)
+    outcome = run_strategy(federation, FedAvg(), rounds=2)
     theta = outcome.models[0]
     table = coefficients(federation, {"global": theta}, outcome.layout)
     assert table is not None
@@ -277,12 +279,12 @@ def test_coefficients_have_names_and_units(federate):
     assert table["feature"].tolist() == ["x0", "x1", "(intercept)"]
     np.testing.assert_array_equal(table["coefficient"], theta)
     np.testing.assert_allclose(table["per_unit"], [theta[0] / 4, 0, theta[2] - theta[0] * 10 / 4])
-    assert coefficients(federation, {}, play(federation, FedAvg(), model=MLP).layout) is None
+    assert coefficients(federation, {}, run_strategy(federation, FedAvg(), model=MLP).layout) is None
 
 
 def test_coefficients_of_several_classes(federate):
     federation = federate([9, 4], features=2, classes=3)
-    outcome = play(federation, FedAvg(), rounds=2)
+    outcome = run_strategy(federation, FedAvg(), rounds=2)
     table = coefficients(federation, {"global": outcome.models[0]}, outcome.layout)
     assert table is not None
     assert table["class"].tolist() == ["0"] * 3 + ["1"] * 3 + ["2"] * 3

@@ -12,7 +12,7 @@ from raysim.statistics.discrimination import sketches as module
 from raysim.statistics.discrimination.auroc import Placements, delong, placements
 from raysim.statistics.discrimination.sketches import SUMS, patient_part, sketches
 from raysim.strategies.one_model.fedavg import FedAvg
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 from tests.equality import same_models
 from tests.statistics.patients import patient_covariance, patient_sums
 
@@ -153,7 +153,7 @@ def test_the_part_is_right_on_average_over_draws() -> None:
 
 def test_where_hospitals_are_placed_changes_no_bit(federate: MakeFederation) -> None:
     federation = federate([12, 8, 20, 0, 14], [30, 12, 25, 9, 40])
-    one, *others = (play(federation, FedAvg(), actors=actors) for actors in (1, 3, 5))
+    one, *others = (run_strategy(federation, FedAvg(), actors=actors) for actors in (1, 3, 5))
     assert np.isfinite(one.sketches["global"]).all()
     for other in others:
         same_models(one, other)

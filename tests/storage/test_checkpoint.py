@@ -51,7 +51,7 @@ def job(federation: Federation, strategy: Strategy, selection: Selection, rounds
     return Job(work, strategy, selection, rounds, EvaluationSection(every=2))
 
 
-def played(federation: Federation, job: Job, since: RunState | None = None, every: int = 1) -> list[Any]:
+def run_once(federation: Federation, job: Job, since: RunState | None = None, every: int = 1) -> list[Any]:
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     return list(JobRun(pool, job, since).events(every))
 
@@ -90,7 +90,7 @@ def both(federate: MakeFederation, strategy: str, selection: str) -> tuple[Feder
 def test_a_run_that_goes_on_from_any_checkpoint_ends_with_the_same_bits(federate: MakeFederation, strategy, selection):
     federation, planned = both(federate, strategy, selection)
     planned = replace(planned, rounds=3)
-    *events, alone = played(federation, planned)
+    *events, alone = run_once(federation, planned)
     standings = [event for event in events if isinstance(event, RunState)]
     last = 1 if strategy in ONE_ROUND else 3
     assert [standing.round for standing in standings] == list(range(1, last + 1))
@@ -101,7 +101,7 @@ def test_a_run_that_goes_on_from_any_checkpoint_ends_with_the_same_bits(federate
         assert fingerprint == "abc"
         assert read.history is not None
         assert read.history.seconds > 0
-        *rounds, outcome = played(federation, planned, read, every=0)
+        *rounds, outcome = run_once(federation, planned, read, every=0)
         assert [row.round for row in rounds] == list(range(standing.round, last + 1))
         same(outcome, alone)
 
@@ -111,15 +111,15 @@ def test_a_run_that_goes_on_from_any_checkpoint_ends_with_the_same_bits(federate
 def test_an_optimiser_that_goes_on_goes_on_from_a_checkpoint(federate: MakeFederation, strategy, optimizer):
     federation, planned = both(federate, strategy, "all")
     planned = replace(planned, work=replace(planned.work, optimizer=Optimizer(optimizer, 0.1, 4, 0.1)))
-    *events, alone = played(federation, planned)
+    *events, alone = run_once(federation, planned)
     for standing in (event for event in events if isinstance(event, RunState)):
         read, _ = decode(encode(standing, "abc", planned.strategy), planned.strategy)
-        same(played(federation, planned, read, every=0)[-1], alone)
+        same(run_once(federation, planned, read, every=0)[-1], alone)
 
 
 def test_checkpoints_change_no_result(federate: MakeFederation):
     federation, planned = both(federate, "chip", "inverse_sqrt")
-    same(played(federation, planned, every=0)[-1], played(federation, planned, every=1)[-1])
+    same(run_once(federation, planned, every=0)[-1], run_once(federation, planned, every=1)[-1])
 
 
 def test_automatic_checkpoints_go_by_time_and_cost(monkeypatch):
@@ -191,8 +191,8 @@ def test_a_state_that_cannot_be_kept_is_refused_at_once(federate: MakeFederation
         ConfigError,
         match=r"checkpoint: Odd cannot be stored, because state/rng holds a value of type Generator; use arrays",
     ):
-        played(federation, planned)
-    assert isinstance(played(federation, planned, every=0)[-1], Outcome)
+        run_once(federation, planned)
+    assert isinstance(run_once(federation, planned, every=0)[-1], Outcome)
 
 
 def test_a_dataclass_that_no_annotation_names_is_refused():
@@ -218,8 +218,8 @@ def test_a_memory_that_cannot_be_kept_is_refused_at_once(memory, federate: MakeF
         ConfigError,
         match=f"checkpoint: what the selection remembers cannot be stored, because memory holds a value of type {name}",
     ):
-        played(federation, planned)
-    assert isinstance(played(federation, planned, every=0)[-1], Outcome)
+        run_once(federation, planned)
+    assert isinstance(run_once(federation, planned, every=0)[-1], Outcome)
 
 
 def test_no_file_decides_which_class_is_made():
@@ -233,7 +233,7 @@ def test_no_file_decides_which_class_is_made():
 @pytest.fixture
 def standings(federate: MakeFederation) -> list[RunState]:
     federation, planned = both(federate, "local", "inverse_sqrt")
-    return [event for event in played(federation, planned) if isinstance(event, RunState)]
+    return [event for event in run_once(federation, planned) if isinstance(event, RunState)]
 
 
 @pytest.mark.parametrize("uri", [False, True])

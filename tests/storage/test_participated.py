@@ -32,7 +32,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def played(tree: dict[str, Any], out: str, compare: bool = False) -> pd.DataFrame:
+def run_once(tree: dict[str, Any], out: str, compare: bool = False) -> pd.DataFrame:
     Path(f"{out}.yaml").write_text(yaml.safe_dump(tree))
     command = commands.compare_all if compare else commands.run_one
     command(reading.resolve(Path(f"{out}.yaml")), Console(quiet=True), Path(out), in_process=True, verbose=False)
@@ -58,7 +58,7 @@ def by_egress(folder: str) -> pd.Series:
     ],
 )
 def test_rounds_in_which_a_hospital_sent_an_update(here: Path, more: dict[str, Any]) -> None:
-    table = played(SMALL | more, "run")
+    table = run_once(SMALL | more, "run")
     assert (table["rounds"] == 6).all()
     counted = by_egress("run").reindex(table["hospital"], fill_value=0)
     assert table["participated"].dtype == table["rounds"].dtype == np.int64
@@ -73,7 +73,7 @@ def test_rounds_in_which_a_hospital_sent_an_update(here: Path, more: dict[str, A
 
 @pytest.mark.parametrize("strategy", ["newton", "meta_analysis", "own_intercepts"])
 def test_rounds_in_which_a_hospital_sent_the_sums_of_a_regression(here: Path, strategy: str) -> None:
-    table = played({"data": SMALL["data"], "strategy": strategy}, "run")
+    table = run_once({"data": SMALL["data"], "strategy": strategy}, "run")
     sent = pd.read_csv(here / "run" / "egress.csv")
     counted = sent[sent["program"].notna() & (sent["round"] > 0)].groupby("hospital")["round"].nunique()
     rounds = pd.read_csv(here / "run" / "rounds.csv")["round"].max()
@@ -84,7 +84,7 @@ def test_rounds_in_which_a_hospital_sent_the_sums_of_a_regression(here: Path, st
 def test_a_comparison_with_references_and_a_private_strategy(here: Path) -> None:
     private = {"unit": "hospital", "clip": 1.0, "noise_multiplier": 1.0}
     strategies = [{"name": "fedavg"}, {"name": "local"}, {"name": "centralized"}]
-    table = played(SMALL | {"strategies": strategies, "seeds": [0]}, "compared", compare=True)
+    table = run_once(SMALL | {"strategies": strategies, "seeds": [0]}, "compared", compare=True)
     references = table["strategy"].isin(["local", "centralized"])
     assert (table.loc[references, "participated"] == 0).all()
     assert (table["rounds"] == 6).all()
@@ -96,7 +96,7 @@ def test_a_comparison_with_references_and_a_private_strategy(here: Path) -> None
     both = pd.concat(of_runs)
     assert sorted(both["participated"]) == sorted(table["participated"])
     assert table.loc[~references, "participated"].sum() > 0
-    hidden = played(SMALL | {"strategy": "fedavg", "privacy": private, "selection": {"name": "all"}}, "private")
+    hidden = run_once(SMALL | {"strategy": "fedavg", "privacy": private, "selection": {"name": "all"}}, "private")
     assert not {"participated", "rounds"} & set(hidden.columns)
 
 

@@ -20,7 +20,7 @@ from raysim.storage.resume import FILE, Ticket, read_ticket
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All
 from tests.conftest import MakeFederation
-from tests.storage.test_checkpoint import job, played
+from tests.storage.test_checkpoint import job, run_once
 from tests.storage.test_resume import go_on, here, start, stopped  # noqa: F401
 
 TICKET: dict[str, Any] = {
@@ -58,7 +58,7 @@ def test_a_changed_ticket(change, words, tmp_path):
 @pytest.fixture
 def content(federate: MakeFederation) -> bytes:
     planned = job(federation := federate([8, 6, 7]), FedAvg(), All())
-    standing = next(event for event in played(federation, planned) if isinstance(event, RunState))
+    standing = next(event for event in run_once(federation, planned) if isinstance(event, RunState))
     return encode(standing, "abc", FedAvg())
 
 

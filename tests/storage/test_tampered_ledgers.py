@@ -158,7 +158,7 @@ def test_no_epsilon_is_lowered_by_what_is_taken_out_of_a_ledger(name: str, chang
 
 
 def late(header: Header, arrays: Tensors) -> None:
-    """One round is called another, so that it will be played again."""
+    """One round is called another, so that it will be run again."""
     header["round"] = 1
 
 

@@ -49,8 +49,8 @@ def federate(federate: MakeFederation) -> MakeFederation:
     return lambda *rows, **how: with_patients(federate(*rows, **how))
 
 
-def play(federation: Federation, strategy: Strategy, *, actors: int = 1, **settings) -> Outcome:
-    """As :func:`tests.conftest.play`, with a model that fits the strategy."""
+def run_strategy(federation: Federation, strategy: Strategy, *, actors: int = 1, **settings) -> Outcome:
+    """As :func:`tests.conftest.run_strategy`, with a model that fits the strategy."""
     return run(federation, fitting(job_of(federation, strategy, **settings), federation), actors)
 
 
@@ -93,8 +93,8 @@ def test_weights_are_keys_at_its_own_level(strategy):
             construct(type(strategy), {key: value}, "strategy")
 
 
-def played_of(outcome: Outcome, strategy: Strategy) -> int:
-    """How many of three rounds were played: all, unless the strategy says when it is done."""
+def rounds_of(outcome: Outcome, strategy: Strategy) -> int:
+    """How many of three rounds were run: all, unless the strategy says when it is done."""
     assert outcome.rounds_run == 3 or type(strategy).done is not Strategy.done
     return outcome.rounds_run
 
@@ -103,14 +103,14 @@ def test_placement_changes_nothing(strategy, federate: MakeFederation):
     """On three actors, of which some have several hospitals; float32 rounds most."""
     federation = federate(UNEVEN, features=4)
     settings = {"selection": Uniform(0.6, 2), "rounds": 2, "epochs": 2, "precision": "float32"}
-    same(*(play(federation, strategy, actors=each, **settings) for each in (1, 3)))
+    same(*(run_strategy(federation, strategy, actors=each, **settings) for each in (1, 3)))
 
 
 def test_the_seed_matters(strategy, federate: MakeFederation):
     """That it decides everything is seen where hospitals are placed in two ways."""
     federation = federate(UNEVEN, features=4)
     settings = {"selection": InverseSqrt(0.5, 2), "rounds": 2, "epochs": 2}
-    first = play(federation, strategy, seed=3, **settings)
+    first = run_strategy(federation, strategy, seed=3, **settings)
     if not any(row.cohort_size for row in first.rounds):
         return  # it trains in no round, so there are no hospitals or batches to draw
     if all(row.cohort_size == np.count_nonzero(UNEVEN) for row in first.rounds):
@@ -119,8 +119,8 @@ def test_the_seed_matters(strategy, federate: MakeFederation):
             settings["model"] = MLP  # nobody is drawn, and perhaps no batch: what is drawn is how the model starts
         if "model" not in settings:
             return  # it fits linear models, exactly, so that nothing is drawn at all
-        first = play(federation, strategy, seed=3, **settings)
-    other = play(federation, strategy, seed=4, **settings)
+        first = run_strategy(federation, strategy, seed=3, **settings)
+    other = run_strategy(federation, strategy, seed=4, **settings)
     moved = [np.abs(first.models - other.models).max()] if first.models.shape == other.models.shape else [1.0]
     moved += [
         np.abs(theta - other.own_models[h]).max() for h, theta in first.own_models.items() if h in other.own_models
@@ -130,14 +130,14 @@ def test_the_seed_matters(strategy, federate: MakeFederation):
 
 def test_it_learns(strategy, federate: MakeFederation):
     federation = federate([60, 50, 40, 45, 30, 55], [30] * 6, features=4)
-    outcome = play(federation, strategy, rounds=12, learning_rate=0.5, epochs=2)
+    outcome = run_strategy(federation, strategy, rounds=12, learning_rate=0.5, epochs=2)
     for model, metrics in outcome.metrics.items():
         assert metrics["auroc"] > 0.7, model
 
 
 def test_hospitals_without_training_rows_are_served_and_never_sampled(strategy, federate: MakeFederation):
     federation = federate([8, 0, 9, 0, 7], [4, 6, 0, 5, 4])
-    outcome = play(federation, with_clusters(strategy, 3), rounds=2)
+    outcome = run_strategy(federation, with_clusters(strategy, 3), rounds=2)
     for figures in outcome.figures.values():
         assert figures[:, 0].tolist() == [4, 6, 0, 5, 4]
     kinds = {entry.kind for entry in outcome.ledger.entries}
@@ -156,7 +156,7 @@ def test_a_hospital_of_one_class_and_one_of_one_row_train_like_any_other(
     labels[drawn.rows(2, "test")] = 0
     (tmp_path / "one-class").mkdir()
     federation = with_patients(store(tmp_path / "one-class", drawn.X, labels, drawn.bounds))
-    outcome = play(federation, strategy, rounds=2)
+    outcome = run_strategy(federation, strategy, rounds=2)
     for metrics in outcome.metrics.values():
         assert metrics["undefined"] >= 1
     assert np.isfinite(outcome.models).all()
@@ -166,11 +166,11 @@ def test_a_hospital_of_one_class_and_one_of_one_row_train_like_any_other(
 def test_rounds_are_counted_with_their_losses_and_traffic_and_models_that_exist_are_served(
     strategy, federate: MakeFederation
 ):
-    outcome = play(federate(UNEVEN, features=4), strategy, rounds=3, selection=Uniform(0.5, 2))
-    played = played_of(outcome, strategy)
-    assert [row.round for row in outcome.rounds] == list(range(1, played + 1))
-    if played:
-        assert sorted(outcome.loss_curve) == list(range(played + 1)), "the loss is taken in every round and before"
+    outcome = run_strategy(federate(UNEVEN, features=4), strategy, rounds=3, selection=Uniform(0.5, 2))
+    rounds = rounds_of(outcome, strategy)
+    assert [row.round for row in outcome.rounds] == list(range(1, rounds + 1))
+    if rounds:
+        assert sorted(outcome.loss_curve) == list(range(rounds + 1)), "the loss is taken in every round and before"
         assert np.isfinite(list(outcome.loss_curve.values())).all()
         assert (outcome.convergence is None) == outcome.ended
     assert outcome.serve
@@ -202,14 +202,14 @@ def test_rounds_are_counted_with_their_losses_and_traffic_and_models_that_exist_
 
 
 def test_a_federation_of_one_hospital(strategy, federate: MakeFederation):
-    outcome = play(federate([12], [8]), with_clusters(strategy, 1), rounds=2)
+    outcome = run_strategy(federate([12], [8]), with_clusters(strategy, 1), rounds=2)
     assert outcome.metrics
 
 
 def test_several_classes(strategy, federate: MakeFederation):
     federation = federate([20, 15, 25, 18, 22], [10] * 5, classes=3)
     try:
-        outcome = play(federation, strategy, rounds=6, learning_rate=0.5)
+        outcome = run_strategy(federation, strategy, rounds=6, learning_rate=0.5)
     except ConfigError as error:
         refusal = str(error)  # what it is not for, it says before anything starts
     else:

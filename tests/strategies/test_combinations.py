@@ -1,6 +1,6 @@
 """Every strategy with every section that concerns it: a run starts, or one line says why not, before anything starts.
 
-Combinations are checked against the data; a few are played.
+Combinations are checked against the data; a few are run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MODELS: tuple[dict[str, Any], ...] = (
     {"name": "boosted_trees", "depth": 2, "min_rows": 10},
     {"class": "tests.training.families.Normed"},
 )
-PLAYED = {("rfa", "secure"), ("apfl", "virtual time"), ("own_intercepts", "groups"), ("fedsam", "adversary")}
+RUNS = {("rfa", "secure"), ("apfl", "virtual time"), ("own_intercepts", "groups"), ("fedsam", "adversary")}
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_a_combination_starts_or_is_refused_in_a_line(name: str, tmp_path: Path)
         except ConfigError as error:
             lines.append(str(error))
             continue
-        if (name, section) in PLAYED:
+        if (name, section) in RUNS:
             experiment.run(Console(file=io.StringIO()), in_process=True, verbose=False)
     assert all(re.fullmatch(r"[a-z_.]+: .+; .+", line) for line in lines), lines
     assert len(lines) < len(SECTIONS) - 1

@@ -25,7 +25,7 @@ from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import InverseSqrt, Uniform
 from raysim.strategies.shared.personalization import Personalization
-from tests.conftest import MakeFederation, play, store
+from tests.conftest import MakeFederation, run_strategy, store
 
 SIZES = [9, 4, 13, 7, 1, 6]
 
@@ -46,8 +46,8 @@ def federation(federate: MakeFederation) -> Federation:
 
 def test_01_full_participation_and_one_full_batch_step_is_gradient_descent_on_pooled_rows(federation):
     one_step = {"rounds": 5, "batch_size": 0}
-    federated = play(federation, FedAvg(), **one_step)
-    assert_same(federated.models, play(federation, Centralized(), **one_step).models)
+    federated = run_strategy(federation, FedAvg(), **one_step)
+    assert_same(federated.models, run_strategy(federation, Centralized(), **one_step).models)
     assert_same(federated.models[0], gradient_descent(federation, steps=5, rate=0.1))
 
 
@@ -68,23 +68,26 @@ def test_a_strategy_that_overrides_nothing_is_fedavg(federation):
         title: ClassVar[str] = "plain"
 
     run = {"rounds": 3, "selection": Uniform(0.5, 2)}
-    assert_same(play(federation, Plain(), **run).models, play(federation, FedAvg(), **run).models)
+    assert_same(run_strategy(federation, Plain(), **run).models, run_strategy(federation, FedAvg(), **run).models)
 
 
 def test_02_fedprox_with_mu_zero_or_one_full_batch_step_is_fedavg(federation):
     several = {"rounds": 4, "epochs": 3, "selection": Uniform(0.5, 1)}
-    base = play(federation, FedAvg(), **several).models
-    assert_same(play(federation, FedProx(mu=0.0), **several).models, base)
-    assert_different(play(federation, FedProx(mu=0.5), **several).models, base)
+    base = run_strategy(federation, FedAvg(), **several).models
+    assert_same(run_strategy(federation, FedProx(mu=0.0), **several).models, base)
+    assert_different(run_strategy(federation, FedProx(mu=0.5), **several).models, base)
     one_step = {"rounds": 4, "batch_size": 0}
-    assert_same(play(federation, FedProx(mu=7.0), **one_step).models, play(federation, FedAvg(), **one_step).models)
+    assert_same(
+        run_strategy(federation, FedProx(mu=7.0), **one_step).models,
+        run_strategy(federation, FedAvg(), **one_step).models,
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_09_chip_with_one_cluster_is_fedprox_with_both_pulls(federation, alpha):
     run = {"rounds": 4, "epochs": 2, "selection": InverseSqrt(0.5, 2)}
-    chip = play(federation, Chip(clusters=1, lam=0.4, mu=0.3, alpha=alpha), **run)
-    prox = play(federation, FedProx(mu=2 * (0.4 + 0.3)), **run)
+    chip = run_strategy(federation, Chip(clusters=1, lam=0.4, mu=0.3, alpha=alpha), **run)
+    prox = run_strategy(federation, FedProx(mu=2 * (0.4 + 0.3)), **run)
     assert_same(chip.models[0], prox.models[0])
     assert_same(chip.models[1], prox.models[0])
 
@@ -92,31 +95,31 @@ def test_09_chip_with_one_cluster_is_fedprox_with_both_pulls(federation, alpha):
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_10_chip_with_one_cluster_and_no_pulls_is_fedavg(federation, alpha):
     run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 2)}
-    chip = play(federation, Chip(clusters=1, lam=0.0, mu=0.0, alpha=alpha), **run)
-    assert_same(chip.models[0], play(federation, FedAvg(), **run).models[0])
+    chip = run_strategy(federation, Chip(clusters=1, lam=0.0, mu=0.0, alpha=alpha), **run)
+    assert_same(chip.models[0], run_strategy(federation, FedAvg(), **run).models[0])
 
 
 def test_11_chip_with_alpha_zero_has_equal_clusters_and_without_pulls_is_fedavg(federation):
     run = {"rounds": 3, "epochs": 2}
-    pulled = play(federation, Chip(clusters=3, alpha=0.0), **run).models
+    pulled = run_strategy(federation, Chip(clusters=3, alpha=0.0), **run).models
     for row in pulled[1:]:
         assert_same(row, pulled[0])
-    free = play(federation, Chip(clusters=3, lam=0.0, mu=0.0, alpha=0.0), **run).models
-    fedavg = play(federation, FedAvg(), **run).models
+    free = run_strategy(federation, Chip(clusters=3, lam=0.0, mu=0.0, alpha=0.0), **run).models
+    fedavg = run_strategy(federation, FedAvg(), **run).models
     assert_same(free[0], fedavg[0])
-    assert_same(play(federation, Hierarchical(clusters=3), **run).models[0], fedavg[0])
+    assert_same(run_strategy(federation, Hierarchical(clusters=3), **run).models[0], fedavg[0])
 
 
 def test_12_chip_with_alpha_one_and_no_pulls_is_fedavg_inside_each_cluster(federation, tmp_path):
     run = {"rounds": 3, "epochs": 2}
-    chip = play(federation, Chip(clusters=3, lam=0.0, mu=0.0, alpha=1.0), **run)
-    clustered = play(federation, Clustered(clusters=3), **run)
+    chip = run_strategy(federation, Chip(clusters=3, lam=0.0, mu=0.0, alpha=1.0), **run)
+    clustered = run_strategy(federation, Clustered(clusters=3), **run)
     assert_same(chip.models[1:], clustered.models[1:])
     cluster = clustered.cluster
     assert cluster is not None
     assert set(cluster) == {1, 2, 3}
     for row in (1, 2, 3):
-        alone = play(federation, _Only(tuple(np.flatnonzero(cluster == row))), **run)
+        alone = run_strategy(federation, _Only(tuple(np.flatnonzero(cluster == row))), **run)
         assert_same(clustered.models[row], alone.models[0])
 
 
@@ -134,7 +137,7 @@ class _Only(FedAvg):
 
 
 def test_13_the_global_model_of_chip_is_the_mean_of_its_clusters_by_rows(federation):
-    outcome = play(federation, Chip(clusters=3, alpha=0.7), rounds=5, selection=Uniform(0.3, 1))
+    outcome = run_strategy(federation, Chip(clusters=3, alpha=0.7), rounds=5, selection=Uniform(0.3, 1))
     assert outcome.cluster is not None
     rows = np.bincount(outcome.cluster - 1, weights=SIZES)
     assert_same((rows / rows.sum()) @ outcome.models[1:], outcome.models[0])
@@ -142,10 +145,10 @@ def test_13_the_global_model_of_chip_is_the_mean_of_its_clusters_by_rows(federat
 
 def test_28_fine_tuning_without_rate_or_epochs_changes_nothing(federation):
     for how in (Personalization(epochs=3, learning_rate=0.0), Personalization(epochs=0)):
-        outcome = play(federation, FineTuning(personalization=how))
+        outcome = run_strategy(federation, FineTuning(personalization=how))
         for theta in outcome.own_models.values():
             assert_same(theta, outcome.models[0])
-    tuned = play(federation, FineTuning(personalization=Personalization(epochs=2, learning_rate=0.1)))
+    tuned = run_strategy(federation, FineTuning(personalization=Personalization(epochs=2, learning_rate=0.1)))
     assert_different(tuned.own_models[2], tuned.models[0])
 
 
@@ -162,20 +165,25 @@ def test_29_two_identical_hospitals_are_one_with_its_rows_doubled(tmp_path):
     )
     doubled = store(folders[1], np.vstack([a, a, b]), np.r_[ya, ya, yb], [[0, 12, 12, 12], [12, 15, 15, 16]])
     run = {"rounds": 4, "epochs": 3, "batch_size": 0}
-    assert_same(play(split, FedAvg(), **run).models, play(doubled, FedAvg(), **run).models)
+    assert_same(run_strategy(split, FedAvg(), **run).models, run_strategy(doubled, FedAvg(), **run).models)
 
 
 def test_a_federation_of_one_hospital_is_that_hospital_alone(federate):
     federation = federate([11], [6])
     run = {"rounds": 3, "epochs": 2}
-    assert_same(play(federation, FedAvg(), **run).models[0], play(federation, Local(), **run).own_models[0])
+    assert_same(
+        run_strategy(federation, FedAvg(), **run).models[0], run_strategy(federation, Local(), **run).own_models[0]
+    )
 
 
 def test_weights_with_a_floor_above_one_are_uniform(federation):
-    floor = play(federation, FedAvg(weights="floor", minimum_weight=1.0)).models
-    assert_same(floor, play(federation, FedAvg(weights="uniform")).models)
-    assert_same(play(federation, FedAvg(weights="floor", minimum_weight=0.0)).models, play(federation, FedAvg()).models)
-    assert_different(floor, play(federation, FedAvg()).models)
+    floor = run_strategy(federation, FedAvg(weights="floor", minimum_weight=1.0)).models
+    assert_same(floor, run_strategy(federation, FedAvg(weights="uniform")).models)
+    assert_same(
+        run_strategy(federation, FedAvg(weights="floor", minimum_weight=0.0)).models,
+        run_strategy(federation, FedAvg()).models,
+    )
+    assert_different(floor, run_strategy(federation, FedAvg()).models)
 
 
 def test_chip_on_a_quadratic_reaches_the_closed_form():
@@ -210,8 +218,8 @@ def test_streams_depend_on_their_key_alone():
 def test_training_alone_goes_on_where_it_stopped(federation, optimizer):
     """Rounds of an epoch are epochs of a round: an optimiser's moments stay with the hospital."""
     run = {"batch_size": 0, "optimizer": optimizer}
-    rounds = play(federation, Local(), rounds=4, epochs=1, **run).own_models
-    epochs = play(federation, Local(), rounds=1, epochs=4, **run).own_models
+    rounds = run_strategy(federation, Local(), rounds=4, epochs=1, **run).own_models
+    epochs = run_strategy(federation, Local(), rounds=1, epochs=4, **run).own_models
     assert rounds.keys() == epochs.keys()
     for h in epochs:
         assert_same(rounds[h], epochs[h])

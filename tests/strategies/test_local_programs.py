@@ -34,7 +34,7 @@ from raysim.strategies.personal.per_fedavg import PerFedAvg
 from raysim.strategies.personal.pfedme import PFedMe
 from raysim.strategies.selections.sampling import All, Uniform
 from raysim.strategies.shared.weights import hospital_weights
-from tests.conftest import MLP, NORMED, MakeFederation, job_of, play, run
+from tests.conftest import MLP, NORMED, MakeFederation, job_of, run, run_strategy
 from tests.equality import same_models
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
@@ -85,8 +85,8 @@ def by_hand(federation: Federation, outcome: Outcome, visit: Callable[..., Float
 )
 @pytest.mark.parametrize("model", [None, MLP], ids=["linear", "mlp"])
 def test_the_neutral_setting_is_federated_averaging(federation: Federation, strategy, model):
-    plain = play(federation, FedAvg(), model=model, **DRAWN)
-    assert_same(play(federation, strategy, model=model, **DRAWN).models, plain.models)
+    plain = run_strategy(federation, FedAvg(), model=model, **DRAWN)
+    assert_same(run_strategy(federation, strategy, model=model, **DRAWN).models, plain.models)
 
 
 def test_a_step_uphill(federation: Federation):
@@ -97,9 +97,9 @@ def test_a_step_uphill(federation: Federation):
             w = w - RATE * hand.gradient(w + 0.3 * g / np.linalg.norm(g), rows)
         return w - start
 
-    outcome = play(federation, FedSam(rho=0.3), **DRAWN)
+    outcome = run_strategy(federation, FedSam(rho=0.3), **DRAWN)
     assert_same(outcome.models[0], by_hand(federation, outcome, visit))
-    assert_different(outcome.models[0], play(federation, FedAvg(), **DRAWN).models[0])
+    assert_different(outcome.models[0], run_strategy(federation, FedAvg(), **DRAWN).models[0])
 
 
 def test_a_mixture_learns_its_share(federation: Federation):
@@ -116,7 +116,7 @@ def test_a_mixture_learns_its_share(federation: Federation):
         mixed[hand.hospital] = alpha * v + (1 - alpha) * w
         return w - start
 
-    outcome = play(federation, Apfl(alpha=0.4), **DRAWN)
+    outcome = run_strategy(federation, Apfl(alpha=0.4), **DRAWN)
     assert_same(outcome.models[0], by_hand(federation, outcome, visit))
     assert outcome.own_models.keys() == mixed.keys()
     for h, theta in mixed.items():
@@ -138,13 +138,13 @@ def test_envelopes(federation: Federation):
         thetas[hand.hospital] = theta
         return 0.9 * (w - start)
 
-    outcome = play(federation, PFedMe(lam=lam, steps=steps, approach=approach, beta=0.9), **DRAWN)
+    outcome = run_strategy(federation, PFedMe(lam=lam, steps=steps, approach=approach, beta=0.9), **DRAWN)
     assert_same(outcome.models[0], by_hand(federation, outcome, visit, uniform=True))
     for h, theta in thetas.items():
         assert_same(outcome.own_models[h], theta)
     one = {"rounds": 3, "batch_size": 0}
-    uniform = play(federation, FedAvg(weights="uniform"), **one)
-    assert_same(play(federation, PFedMe(steps=1, approach=1.0), **one).models, uniform.models)
+    uniform = run_strategy(federation, FedAvg(weights="uniform"), **one)
+    assert_same(run_strategy(federation, PFedMe(steps=1, approach=1.0), **one).models, uniform.models)
 
 
 def test_a_start_one_step_ahead(federation: Federation):
@@ -157,7 +157,7 @@ def test_a_start_one_step_ahead(federation: Federation):
             w = w - RATE * hand.gradient(w - alpha * hand.gradient(w, other), rows)
         return w - start
 
-    outcome = play(federation, PerFedAvg(alpha=alpha), **DRAWN)
+    outcome = run_strategy(federation, PerFedAvg(alpha=alpha), **DRAWN)
     assert_same(outcome.models[0], by_hand(federation, outcome, visit))
     w = outcome.models[0]
     for h in range(len(SIZES)):
@@ -167,7 +167,7 @@ def test_a_start_one_step_ahead(federation: Federation):
 
 def test_dynamic_regularisation(federation: Federation):
     alpha, kept, w, drift = 0.5, {h: np.zeros(4) for h in range(len(SIZES))}, np.zeros(4), np.zeros(4)
-    outcome = play(federation, FedDyn(alpha=alpha), **DRAWN)
+    outcome = run_strategy(federation, FedDyn(alpha=alpha), **DRAWN)
     for t, kind, ids, _, _ in outcome.ledger.entries:
         if kind != "update":
             continue
@@ -182,8 +182,8 @@ def test_dynamic_regularisation(federation: Federation):
         w = w + np.mean(deltas, axis=0) - drift / alpha
     assert_same(outcome.models[0], w)
     first = {**DRAWN, "rounds": 1, "selection": None}
-    prox = play(federation, FedProx(mu=alpha, weights="uniform"), **first).models[0]
-    assert_same(play(federation, FedDyn(alpha=alpha), **first).models[0], 2 * prox)
+    prox = run_strategy(federation, FedProx(mu=alpha, weights="uniform"), **first).models[0]
+    assert_same(run_strategy(federation, FedDyn(alpha=alpha), **first).models[0], 2 * prox)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
@@ -198,7 +198,7 @@ def test_steps_are_normalised(federation: Federation, optimizer: str, mu: float)
             check_job(job_of(federation, FedNova(mu=mu), optimizer=optimizer), federation)
         return
     run = DRAWN | {"optimizer": optimizer, "rounds": 1, "selection": None}
-    outcome = play(federation, FedNova(mu=mu), **run)
+    outcome = run_strategy(federation, FedNova(mu=mu), **run)
     weights = np.array(SIZES) / sum(SIZES)
     steps = np.array([EPOCHS * -(-n // BATCH) for n in SIZES], dtype=float)
     if mu:
@@ -214,8 +214,8 @@ def test_steps_are_normalised(federation: Federation, optimizer: str, mu: float)
         deltas.append(theta)
     assert_same(outcome.models[0], (weights @ steps) * ((weights / steps) @ np.array(deltas)))
     equal = run | {"batch_size": 0, "rounds": 3}
-    alike = play(federation, FedNova(mu=mu), **equal)
-    assert_same(alike.models, play(federation, FedProx(mu=mu), **equal).models)
+    alike = run_strategy(federation, FedNova(mu=mu), **equal)
+    assert_same(alike.models, run_strategy(federation, FedProx(mu=mu), **equal).models)
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class ServerNova(FedAvg):
 @pytest.mark.parametrize("batch_size", [0, 4, 7])
 def test_the_view_says_how_many_steps_hospitals_take(federation: Federation, batch_size: int):
     run = DRAWN | {"batch_size": batch_size, "selection": None}
-    assert_same(play(federation, ServerNova(), **run).models, play(federation, FedNova(), **run).models)
+    assert_same(run_strategy(federation, ServerNova(), **run).models, run_strategy(federation, FedNova(), **run).models)
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def test_what_a_strategy_declares_and_the_configuration_sets_otherwise_is_refuse
 @pytest.mark.parametrize("passes", [0, 1, 3, 8])
 def test_the_geometric_median_is_that_of_the_updates(federation: Federation, weights: str, passes: int):
     run_ = DRAWN | {"rounds": 1, "selection": None}
-    outcome = play(federation, RFA(weights=weights, passes=passes), **run_)
+    outcome = run_strategy(federation, RFA(weights=weights, passes=passes), **run_)
     updates = []
     for h in range(len(SIZES)):
         hand, theta = ByHand(federation, h, 1), np.zeros(4)
@@ -269,7 +269,7 @@ def test_the_geometric_median_is_that_of_the_updates(federation: Federation, wei
     due = geometric_median(np.array(updates), mass, passes=passes, start=mean).update if passes else mean
     assert_same(outcome.models[0], due)
     if not passes:
-        assert_same(outcome.models, play(federation, FedAvg(weights=weights), **run_).models)
+        assert_same(outcome.models, run_strategy(federation, FedAvg(weights=weights), **run_).models)
 
 
 def test_the_geometric_median_is_the_same_with_masks_and_anywhere(federation: Federation):
@@ -281,8 +281,8 @@ def test_the_geometric_median_is_the_same_with_masks_and_anywhere(federation: Fe
 
 def test_batch_norm_stays_at_home(federation: Federation):
     run = DRAWN | {"model": NORMED}
-    outcome = play(federation, FedBN(), **run)
-    assert_same(outcome.models, play(federation, FedPer(head=("norm",)), **run).models)
+    outcome = run_strategy(federation, FedBN(), **run)
+    assert_same(outcome.models, run_strategy(federation, FedPer(head=("norm",)), **run).models)
     assert outcome.private is not None
     names = {name for name, part in outcome.layout.slices.items() if outcome.private[part].any()}
     assert names == {name for name in outcome.layout.names if name.startswith("norm.")}
@@ -298,7 +298,7 @@ def test_other_optimisers_are_refused(federation: Federation, strategy):
 
 def test_a_pull_that_is_too_strong_is_said(federation: Federation):
     with pytest.raises(HospitalFailed, match=r"training.learning_rate: 0.1 times lam 20 is 2 or more, so"):
-        play(federation, PFedMe(lam=20.0))
+        run_strategy(federation, PFedMe(lam=20.0))
 
 
 SECTIONS = {

@@ -18,7 +18,7 @@ from raysim.data.split import Split
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.study.grid import chosen_clusters, divided, measure
 from raysim.study.settings import Study, metric_names
-from tests.conftest import play
+from tests.conftest import run_strategy
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), 60))
 
@@ -53,7 +53,7 @@ def test_clusters_are_those_that_a_run_makes(alpha, seed, tmp_path: Path, monkey
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path))
     source = Digits(clients=12, partition=Partition(alpha=alpha), seed=seed)
     federation = build(source, Split(column="part"), "none")
-    outcome = play(federation, ClustPsi(), rounds=1, seed=seed)
+    outcome = run_strategy(federation, ClustPsi(), rounds=1, seed=seed)
     _, y, classes, _ = source.pool()
     counts = divided(y, len(classes), 12, alpha, seed, 10)
     # The federation orders hospitals by name, which for client_1 to client_12 is by number.

@@ -53,7 +53,7 @@ from raysim.strategies.selections.haccs import Haccs
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import Uniform
 from raysim.traffic.ledger import TO_EXPERIMENTER, Bytes, Ledger
-from tests.conftest import MakeFederation, empty_store, job_of, play, store, with_patients
+from tests.conftest import MakeFederation, empty_store, job_of, run_strategy, store, with_patients
 from tests.strategies.contexts import hospital, view_of
 
 SIZES = [3, 2, 0, 3, 1]
@@ -73,11 +73,11 @@ def told(outcome: Outcome) -> dict[str, list[int]]:
 
 
 def setup(federation: Federation, strategy: Strategy, **settings: Any) -> Bytes:
-    return play(federation, strategy, rounds=1, **settings).setup
+    return run_strategy(federation, strategy, rounds=1, **settings).setup
 
 
 def test_federated_averaging_tells_sizes_alone(federation):
-    outcome = play(federation, FedAvg(), rounds=2)
+    outcome = run_strategy(federation, FedAvg(), rounds=2)
     assert outcome.setup == Bytes(0, 4 * N)
     size = outcome.layout.size
     assert outcome.traffic == Bytes(2 * 4 * T * size, 2 * 4 * T * (size + 1))
@@ -104,7 +104,7 @@ def test_clust_psi_sends_the_edges_of_bins_to_everybody(federation):
 def test_fedgmc_sends_columns_and_the_mixture(federation):
     """Of one component: D means and a triangle with its diagonal, and its weight. Hospitals send a table of four."""
     component, clusters = 1 + D + D * (D + 1) // 2, 2
-    outcome = play(federation, FedGmc(clusters=clusters), rounds=1)
+    outcome = run_strategy(federation, FedGmc(clusters=clusters), rounds=1)
     left = int(outcome.facts["patient_clusters"])
     fewer = N * left if left < clusters else 0
     assert outcome.setup.down == 4 * (T * D + N * (D + clusters * component) + fewer)
@@ -119,7 +119,7 @@ def test_cbfl_and_kfed_send_columns_and_centres(federation):
 
 def test_who_inherits_receives_the_clusters_of_their_centres_alone(federation):
     """A hospital without training rows has no centres, and receives columns and the server's two."""
-    outcome = play(federation, KFed(clusters=2, inherit=True), rounds=1)
+    outcome = run_strategy(federation, KFed(clusters=2, inherit=True), rounds=1)
     assert outcome.facts["patient_clusters"] == 2
     assert outcome.setup == Bytes(4 * (T * D + sum(SIZES) + D + 2 * D), 4 * (N + T * D + T * 4 * D + 2 * N))
 
@@ -129,7 +129,7 @@ def test_hospitals_are_told_which_clusters_are_left(tmp_path):
     X = np.concatenate([np.tile([[-10.0], [10.0]], (10, 1)), np.full((20, 1), -10.0), np.full((20, 1), 10.0)])
     X += np.random.default_rng(0).normal(scale=0.1, size=X.shape)
     sides = store(tmp_path, X, np.arange(60) % 2, np.array([[0, 12, 12, 20], [20, 32, 32, 40], [40, 52, 52, 60]]))
-    outcome = play(sides, Cbfl(clusters=3), rounds=1)
+    outcome = run_strategy(sides, Cbfl(clusters=3), rounds=1)
     assert outcome.facts == {"patient_clusters": 2, "patient_clusters_found": 3}
     assert outcome.setup == Bytes(4 * 3 * (1 + (1 + 3) + 2), 4 * 3 * (1 + 1 + 1 + 3))
     assert "clusters_left" not in told(outcome), "nothing leaves a hospital with that"
@@ -137,7 +137,7 @@ def test_hospitals_are_told_which_clusters_are_left(tmp_path):
 
 def test_cs_rcfl_has_its_row_0(federate):
     federation = federate([8, 0, 15, 11], features=3)
-    outcome = play(federation, CsRcfl(clusters=2), rounds=0)
+    outcome = run_strategy(federation, CsRcfl(clusters=2), rounds=0)
     expected = Bytes(4 * 3 * 3 * 4, 4 * (4 + 3 * (4 + 3)))
     assert outcome.setup == expected
     (row,) = outcome.rounds
@@ -146,7 +146,7 @@ def test_cs_rcfl_has_its_row_0(federate):
 
 
 def test_pooled_rows_leave_before_the_first_round(federation):
-    outcome = play(federation, Centralized(), rounds=2)
+    outcome = run_strategy(federation, Centralized(), rounds=2)
     assert outcome.setup == Bytes(0, 4 * (N + sum(SIZES) * (D + 1)))
     assert outcome.traffic == Bytes()
 
@@ -155,7 +155,7 @@ def test_pooled_rows_leave_before_the_first_round(federation):
 
 
 def test_haccs_hears_labels_and_losses_under_the_initial_model(federation):
-    outcome = play(federation, FedAvg(), rounds=1, selection=Haccs(minimum=2))
+    outcome = run_strategy(federation, FedAvg(), rounds=1, selection=Haccs(minimum=2))
     size = outcome.layout.size
     assert outcome.setup == Bytes(4 * T * size, 4 * (N + 2 * N + T))
     assert outcome.traffic == Bytes(4 * 2 * size, 4 * 2 * (size + 2))
@@ -163,7 +163,9 @@ def test_haccs_hears_labels_and_losses_under_the_initial_model(federation):
 
 @pytest.mark.parametrize("strategy", [Local(), Centralized(), AgnosticFL(), FairFed(), CsRcfl(clusters=2), FedSoft()])
 def test_a_selection_that_is_not_used_hears_nothing(strategy, federation):
-    outcomes = [play(federation, strategy, rounds=2, selection=how) for how in (Haccs(minimum=2), Uniform(0.5, 2))]
+    outcomes = [
+        run_strategy(federation, strategy, rounds=2, selection=how) for how in (Haccs(minimum=2), Uniform(0.5, 2))
+    ]
     assert outcomes[0].setup == outcomes[1].setup
     assert outcomes[0].traffic == outcomes[1].traffic
     np.testing.assert_array_equal(outcomes[0].models, outcomes[1].models)
@@ -171,7 +173,9 @@ def test_a_selection_that_is_not_used_hears_nothing(strategy, federation):
 
 def test_fedsoft_uses_the_selection_if_it_is_told_to(federation):
     strategy = FedSoft(selection="configured")
-    some, haccs = (play(federation, strategy, rounds=2, selection=how) for how in (Uniform(0.5, 2), Haccs(minimum=2)))
+    some, haccs = (
+        run_strategy(federation, strategy, rounds=2, selection=how) for how in (Uniform(0.5, 2), Haccs(minimum=2))
+    )
     assert haccs.setup.up == some.setup.up + 4 * (2 * N + T)
 
 
@@ -207,22 +211,23 @@ class Asking(Strategy):
 @pytest.mark.parametrize("actors", [1, 3, 5])
 def test_answers_come_in_the_order_of_hospitals(actors, federation):
     asking = Asking(Who(), (0, 3, 4))
-    play(federation, asking, rounds=1, actors=actors)
+    run_strategy(federation, asking, rounds=1, actors=actors)
     assert asking.answers == [[[0, 3], [3, 3], [4, 1]]]
     everyone = Asking(Who())
-    play(federation, everyone, rounds=1, actors=actors)
+    run_strategy(federation, everyone, rounds=1, actors=actors)
     assert everyone.answers == [[[h, n] for h, n in enumerate(SIZES)]]
 
 
 def test_a_hospital_that_there_is_not_is_an_error_of_the_strategy(federation):
     for wrong in ((0, 9), (3, 0)):
         with pytest.raises(StrategyError, match=r"^strategy 'Asking': "):
-            play(federation, Asking(Who(), wrong), rounds=1)
+            run_strategy(federation, Asking(Who(), wrong), rounds=1)
 
 
 def test_what_a_program_carries_counts_each_time_for_those_who_are_asked(federation):
     plain, same, other = (
-        play(federation, Asking(Who(scalars), (0, 3)), rounds=2) for scalars in (0, 6, np.array([10, 1, 1, 20, 1]))
+        run_strategy(federation, Asking(Who(scalars), (0, 3)), rounds=2)
+        for scalars in (0, 6, np.array([10, 1, 1, 20, 1]))
     )
     assert [row.bytes_down for row in same.rounds] == [row.bytes_down + 4 * 2 * 6 for row in plain.rounds]
     assert [row.bytes_down for row in other.rounds] == [row.bytes_down + 4 * 30 for row in plain.rounds]
@@ -234,7 +239,7 @@ def test_what_a_question_brings_takes_its_time(federation):
     """At .008 Mbit/s, 1,000 bytes a second; the slowest of those asked decides."""
     system = SystemSection(downlink=0.008)
     plain, some = (
-        play(federation, Asking(Who(scalars)), rounds=1, system=system).rounds[0].virtual_seconds
+        run_strategy(federation, Asking(Who(scalars)), rounds=1, system=system).rounds[0].virtual_seconds
         for scalars in (0, np.array([250, 0, 500, 0, 0]))
     )
     assert some - plain == pytest.approx(2.0)
@@ -269,9 +274,11 @@ def test_hospitals_tell_losses_under_their_own_private_parameters(actors, federa
     federation = federate([9, 7, 0, 12, 6], features=3)
     listening = Listening()
     run = {"learning_rate": 0.5, "batch_size": 0, "actors": actors}
-    after = play(federation, FedPer(), rounds=1, **run)  # who is drawn does not matter below: all but the last are
-    play(federation, FedPer(), rounds=2, selection=listening, **run)
-    one = play(federation, FedPer(), rounds=1, selection=Listening(), **run)
+    after = run_strategy(
+        federation, FedPer(), rounds=1, **run
+    )  # who is drawn does not matter below: all but the last are
+    run_strategy(federation, FedPer(), rounds=2, selection=listening, **run)
+    one = run_strategy(federation, FedPer(), rounds=1, selection=Listening(), **run)
     assert after.private is not None
     assert sorted(one.own_models) == [0, 1, 3]
     assert np.abs(one.own_models[0] - one.models[0])[after.private].max() > 1e-3, "or the test would not notice"
@@ -287,7 +294,7 @@ def test_hospitals_tell_losses_under_their_own_private_parameters(actors, federa
 
 def test_only_what_is_not_private_goes_to_the_candidates(federate):
     federation = federate([9, 7, 5, 12, 6], features=3)
-    outcome = play(federation, FedPer(), rounds=2, selection=PowerOfChoice(candidates=4, fraction=0.4))
+    outcome = run_strategy(federation, FedPer(), rounds=2, selection=PowerOfChoice(candidates=4, fraction=0.4))
     body = 3
     for row in outcome.rounds:
         assert row.bytes_down == 4 * 4 * body, "those that take part have it already"

@@ -21,7 +21,7 @@ from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.kfed import KFed
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
-from tests.conftest import job_of, play
+from tests.conftest import job_of, run_strategy
 from tests.strategies.test_identities import SIZES
 
 RUN: dict[str, Any] = {"rounds": 3, "epochs": 2}
@@ -43,9 +43,9 @@ def test_candidates_tell_losses_under_the_model_that_they_would_start_from(strat
 
     monkeypatch.setattr(JobServer, "measure", listen)
     selection = PowerOfChoice(candidates=4, fraction=0.34, minimum=1)
-    outcome = play(federation, strategy, selection=selection, **RUN)
+    outcome = run_strategy(federation, strategy, selection=selection, **RUN)
     assert [row.bytes_down for row in outcome.rounds] == [4 * models * outcome.layout.size] * 3
-    before = play(federation, strategy, selection=selection, rounds=2, epochs=2)
+    before = run_strategy(federation, strategy, selection=selection, rounds=2, epochs=2)
     last = [(theta, ids) for t, theta, ids in asked if t == 3]
     assert sum(len(ids) for _, ids in last) == 4
     for theta, ids in last:
@@ -61,7 +61,7 @@ def test_a_hospital_under_way_is_not_sent_the_model_that_it_was_asked_about(fede
     """
     slow = SystemSection(rows_per_second={"uniform": [1.0, 10.0]})
     selection = PowerOfChoice(candidates=2, fraction=0.1, minimum=1)
-    outcome = play(federate([20] * 8), FedAsync(concurrency=3), rounds=8, selection=selection, system=slow)
+    outcome = run_strategy(federate([20] * 8), FedAsync(concurrency=3), rounds=8, selection=selection, system=slow)
     asked = np.bincount(
         [t for t, kind, ids, _, _ in outcome.ledger.entries for _ in ids if kind == "loss"], minlength=9
     )[1:]
@@ -89,7 +89,7 @@ def test_a_late_hospital_is_not_sent_the_model_that_it_was_asked_about(federate)
     rates = {f"h{i}": {"rows_per_second": SIZES[i] / (5.5 if i == 0 else 1.0)} for i in range(6)}
     late = SystemSection.model_validate({"hospitals": rates, "rounds": {"deadline": 5, "late": "discount"}})
     selection = PowerOfChoice(candidates=6, fraction=0.9, minimum=5)
-    outcome = play(federation, FedAvg(), rounds=2, selection=selection, system=late)
+    outcome = run_strategy(federation, FedAvg(), rounds=2, selection=selection, system=late)
     assert [row.cohort_size for row in outcome.rounds] == [4, 6]
     assert [row.bytes_down // (4 * outcome.layout.size) for row in outcome.rounds] == [6, 5]
 
@@ -98,7 +98,7 @@ def test_models_of_patient_clusters_come_beside_the_one_that_is_asked_about(fede
     """All are asked about the mean of the models; in round 1 that is what each of them starts from, and has once."""
     federation = federate(SIZES)
     some = PowerOfChoice(candidates=6, fraction=0.5, minimum=1)
-    outcome = play(federation, KFed(clusters=2), selection=some, **RUN)
+    outcome = run_strategy(federation, KFed(clusters=2), selection=some, **RUN)
     size = 4 * outcome.layout.size
     trained = [(len(ids), int(b.sum()) // size) for _, kind, ids, b, _ in outcome.ledger.entries if kind == "update"]
     assert [row.bytes_down // size for row in outcome.rounds] == [

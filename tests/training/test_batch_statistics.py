@@ -23,7 +23,7 @@ from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.kernels.modules.local_sgd import seed
 from raysim.training.models import build_model
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 
 
 class Normed(nn.Sequential):
@@ -175,7 +175,7 @@ def test_evaluation_uses_running_statistics_and_no_masks() -> None:
 
 def test_averaged_statistics_are_the_clients_by_rows(federate: MakeFederation) -> None:
     federation = federate([4, 12])
-    outcome = play(federation, FedAvg(), model=NORMED, rounds=1, batch_size=0)
+    outcome = run_strategy(federation, FedAvg(), model=NORMED, rounds=1, batch_size=0)
     parts = [federation.X[federation.rows(h, "train")].astype(float) for h in (0, 1)]
     mean = 0.1 * (0.25 * parts[0].mean(0) + 0.75 * parts[1].mean(0))
     variance = 0.9 + 0.1 * (0.25 * parts[0].var(0, ddof=1) + 0.75 * parts[1].var(0, ddof=1))
@@ -185,7 +185,10 @@ def test_averaged_statistics_are_the_clients_by_rows(federate: MakeFederation) -
 @pytest.mark.parametrize("strategy", [FedAvg(), FedProx(mu=0.5)])
 def test_placement_changes_no_bit(federate: MakeFederation, strategy: Any) -> None:
     federation = federate([9, 4, 13, 0, 1, 6])
-    found = [play(federation, strategy, actors=actors, model=DEEP, precision="float32").models for actors in (1, 2, 6)]
+    found = [
+        run_strategy(federation, strategy, actors=actors, model=DEEP, precision="float32").models
+        for actors in (1, 2, 6)
+    ]
     for models in found[1:]:
         np.testing.assert_array_equal(models, found[0])
 
@@ -199,7 +202,9 @@ def test_a_variance_below_zero_is_taken_as_zero(federate: MakeFederation) -> Non
     terms = Optimizer("sgd", 0.1, 1)
     ends = model.train([replace(task, start=broken), replace(task, start=mended)], terms)
     np.testing.assert_array_equal(ends[0], ends[1])
-    outcome = play(federate([8, 8]), FedAdagrad(server_learning_rate=30.0, tau=0.001), model=NORMED, learning_rate=0.01)
+    outcome = run_strategy(
+        federate([8, 8]), FedAdagrad(server_learning_rate=30.0, tau=0.001), model=NORMED, learning_rate=0.01
+    )
     assert outcome.models[0][-3:].min() < 0
     assert np.isfinite(outcome.metrics["global"]["log_loss"])
 

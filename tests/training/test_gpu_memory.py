@@ -25,7 +25,7 @@ from raysim.training.kernels.batched import Cohort, Dense
 from raysim.training.kernels.logistic import LogisticModel
 from raysim.training.kernels.modules.generic import Vmapped
 from raysim.training.models import build_model
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 from tests.training.test_kernels import make_tasks, plain_loop
 
 F, C, HIDDEN = 16, 16, (32, 16)  # the vectors of all hospitals begin at multiples of 64 bytes
@@ -213,5 +213,5 @@ def test_the_run_ends_with_the_hospital_s_name(
     with pytest.raises(
         ResourceError, match=rf"'{federation.hospitals[hospital]}' ran out of GPU memory while {doing} \(full\)"
     ):
-        play(federation, strategy)
+        run_strategy(federation, strategy)
     assert calls == trained

@@ -19,9 +19,9 @@ PROMISE = {"unit": "hospital", "epsilon": 1.5, "delta": 1e-3, "declared_public":
 NOISE = {"noise_multiplier": 2.0} | {key: value for key, value in PROMISE.items() if key != "epsilon"}
 
 
-def by_hand(*plays: tuple[float, int]) -> float:
-    """Of ``(noise multiplier, rounds)`` of each play, with all hospitals in each round."""
-    return float(get_epsilon_gaussian(sum(rounds / z**2 for z, rounds in plays) ** -0.5, PROMISE["delta"]))
+def by_hand(*runs: tuple[float, int]) -> float:
+    """Of ``(noise multiplier, rounds)`` of each run, with all hospitals in each round."""
+    return float(get_epsilon_gaussian(sum(rounds / z**2 for z, rounds in runs) ** -0.5, PROMISE["delta"]))
 
 
 def test_all_trials_and_seeds_are_composed():

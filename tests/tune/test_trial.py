@@ -37,7 +37,7 @@ def whole(plan):
     return Hospitals(None, federation.totals, ResourcesSection())
 
 
-def play(trial):
+def run_strategy(trial):
     reports = [trial.step()]
     while not reports[-1].done:
         reports.append(trial.step())
@@ -47,11 +47,11 @@ def play(trial):
 def test_a_trial_reports_all_seeds_at_once_or_round_by_round():
     plan, _ = make_plan(small_tree(seeds=[1, 2]))
     pool, jobs = local_pool(plan), plan.jobs({"strategy.lam": 0.3}, "validation")
-    (whole,) = play(Trial(pool, jobs, paced=False, retries=0))
+    (whole,) = run_strategy(Trial(pool, jobs, paced=False, retries=0))
     assert whole.done
     assert whole.round == 3
     assert {seed: [row.round for row in rows] for seed, rows in whole.rounds.items()} == {1: [1, 2, 3], 2: [1, 2, 3]}
-    *early, last = play(Trial(pool, jobs, paced=True, retries=0))
+    *early, last = run_strategy(Trial(pool, jobs, paced=True, retries=0))
     assert [report.round for report in early] == [1, 2]
     assert last.finals == whole.finals
     paced = [row for report in [*early, last] for row in report.rounds[2]]
@@ -64,11 +64,11 @@ def test_seeds_that_stop_in_different_rounds_end_a_trial_together():
     tree["training"]["stop"] = {"patience": 2, "tolerance": 0.01}
     plan, _ = make_plan(tree)
     pool, jobs = local_pool(plan), plan.jobs({"strategy.lam": 0.3}, "validation")
-    (whole,) = play(Trial(pool, jobs, paced=False, retries=0))
+    (whole,) = run_strategy(Trial(pool, jobs, paced=False, retries=0))
     lasts = {seed: rows[-1].round for seed, rows in whole.rounds.items()}
     assert len(set(lasts.values())) == 2
     assert max(lasts.values()) < 15
-    *early, last = play(Trial(pool, jobs, paced=True, retries=0))
+    *early, last = run_strategy(Trial(pool, jobs, paced=True, retries=0))
     assert last.finals == whole.finals
     assert not any(report.done for report in early)
     assert len(early) + 1 >= max(lasts.values())
@@ -84,7 +84,7 @@ def test_two_trials_of_one_configuration_agree_whatever_runs_beside_them():
     plan, _ = make_plan(small_tree())
     pool = local_pool(plan)
     jobs, others = plan.jobs({"strategy.lam": 0.3}, "validation"), plan.jobs({"strategy.lam": 9.0}, "validation")
-    alone = play(Trial(pool, jobs, paced=False, retries=0))[-1].finals
+    alone = run_strategy(Trial(pool, jobs, paced=False, retries=0))[-1].finals
     first, beside, second = (Trial(pool, each, paced=True, retries=0) for each in (jobs, others, jobs))
     while True:
         reports = [trial.step() for trial in (first, beside, second)]
@@ -118,7 +118,7 @@ def test_no_test_row_reaches_a_trial(tmp_path):
     params = {"strategy.lam": 0.3}
 
     def judged(which, part):
-        return play(Trial(local_pool(which), which.jobs(params, part), paced=False, retries=0))[-1]
+        return run_strategy(Trial(local_pool(which), which.jobs(params, part), paced=False, retries=0))[-1]
 
     clean, dirty = judged(plan, "validation"), judged(other, "validation")
     assert clean.error is None
@@ -145,14 +145,14 @@ def test_an_error_is_retried_as_configured_and_then_reported(paced):
     pool = local_pool(plan)
     jobs = [dataclasses.replace(job, strategy=Stumbles()) for job in plan.jobs({}, "validation")]
     Stumbles.left = 0
-    good = play(Trial(pool, jobs, paced=paced, retries=0))
+    good = run_strategy(Trial(pool, jobs, paced=paced, retries=0))
     Stumbles.left = 2
-    again = play(Trial(pool, jobs, paced=paced, retries=2))
+    again = run_strategy(Trial(pool, jobs, paced=paced, retries=2))
     assert again[-1].finals == good[-1].finals
     assert again[-1].attempts == 3
     assert [report.round for report in again] == [report.round for report in good]
     Stumbles.left = 2
-    failed = play(Trial(pool, jobs, paced=paced, retries=1))[-1]
+    failed = run_strategy(Trial(pool, jobs, paced=paced, retries=1))[-1]
     assert failed.error == "OSError: the disk is full"
     assert (failed.done, failed.finals, failed.attempts) == (True, {}, 2)
 
@@ -187,7 +187,7 @@ def test_a_trial_goes_on_from_another_ones_standing_with_its_own_settings():
     heir = Trial(pool, plan.jobs({"strategy.lam": 0.9}, "validation"), paced=True, retries=0)
     heir.step()
     heir.go_on(donor.states())
-    assert [report.round for report in play(heir)] == [3, 4]
+    assert [report.round for report in run_strategy(heir)] == [3, 4]
 
 
 def test_a_trials_standing_is_kept_in_files_that_hold_no_code(tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ from raysim.virtual_time.hospitals import resolve
 from raysim.virtual_time.scheduling import check_one_model
 from raysim.virtual_time.synchronous import SynchronousScheduler
 from raysim.virtual_time.unreliable import check_progress, check_system, usual_seconds
-from tests.conftest import MakeFederation, job_of, play, with_patients
+from tests.conftest import MakeFederation, job_of, run_strategy, with_patients
 from tests.storage.test_checkpoint import same
 from tests.strategies.asynchronous.event_loop import trained
 from tests.strategies.test_identities import assert_different, assert_same
@@ -72,7 +72,10 @@ def federation(federate: MakeFederation) -> Federation:
 def test_perfect_hospitals_change_nothing_and_take_no_time(federation):
     for strategy in (FedAvg(), Chip(clusters=2), FedAdam(), Ifca(clusters=2), Local()):
         run = {"selection": Uniform(0.5, 2), "epochs": 2}
-        ideal, timed = play(federation, strategy, **run), play(federation, strategy, **run, system=system())
+        ideal, timed = (
+            run_strategy(federation, strategy, **run),
+            run_strategy(federation, strategy, **run, system=system()),
+        )
         same(ideal, timed)
         assert moments(timed) == [0.0] * 3
         assert moments(ideal) == []
@@ -80,7 +83,7 @@ def test_perfect_hospitals_change_nothing_and_take_no_time(federation):
 
 def test_a_round_takes_as_long_as_its_slowest_hospital(federation):
     speed = {"rows_per_second": 2.0, "downlink": 1e-4, "uplink": 2e-5, "latency": 0.25}
-    outcome = play(federation, FedAvg(), epochs=3, rounds=2, system=system(**speed))
+    outcome = run_strategy(federation, FedAvg(), epochs=3, rounds=2, system=system(**speed))
     # Two messages; 12.5 bytes a second down and 2.5 up; 3 epochs over 13 rows at the largest.
     expected = 2 * 0.25 + MODEL / 12.5 + (MODEL + 4) / 2.5 + 3 * 13 / 2.0
     assert moments(outcome) == pytest.approx([expected, 2 * expected])
@@ -90,15 +93,17 @@ def test_a_round_takes_as_long_as_its_slowest_hospital(federation):
 def test_a_visit_takes_as_long_as_all_its_phases(federation):
     """Three epochs of the federated model and two of the hospital's own, in which it may have other epochs."""
     slow = seconds(1, 2, 3, 4, 5, 6)
-    assert moments(play(federation, Ditto(epochs=2), epochs=3, rounds=2, system=slow)) == pytest.approx([30, 60])
-    assert moments(play(federation, Ditto(epochs=0), epochs=3, rounds=1, system=slow)) == pytest.approx([18])
+    assert moments(run_strategy(federation, Ditto(epochs=2), epochs=3, rounds=2, system=slow)) == pytest.approx(
+        [30, 60]
+    )
+    assert moments(run_strategy(federation, Ditto(epochs=0), epochs=3, rounds=1, system=slow)) == pytest.approx([18])
     uneven = FedProx(straggler_epochs={"h5": 1, "h3": 7})
-    assert moments(play(federation, uneven, epochs=3, rounds=1, system=slow)) == pytest.approx([7 * 4])
+    assert moments(run_strategy(federation, uneven, epochs=3, rounds=1, system=slow)) == pytest.approx([7 * 4])
 
 
 def test_a_hospital_that_trains_groups_of_its_rows_trains_each_row_once(federation):
     slow = seconds(1, 2, 3, 4, 5, 6)
-    outcome = play(federation, KFed(clusters=2), epochs=3, rounds=2, system=slow)
+    outcome = run_strategy(federation, KFed(clusters=2), epochs=3, rounds=2, system=slow)
     assert outcome.clusters_of_patients is not None
     assert (outcome.clusters_of_patients > 0).sum() > len(SIZES), "some hospitals have rows in both groups"
     assert moments(outcome) == pytest.approx([18, 36])
@@ -113,34 +118,38 @@ def test_traffic_is_that_of_the_strategy(federation):
         Local(): 0,
     }
     for strategy, expected in per_hospital.items():
-        rounds = play(federation, strategy, rounds=2, system=speed).rounds
+        rounds = run_strategy(federation, strategy, rounds=2, system=speed).rounds
         assert rounds[1].virtual_seconds - rounds[0].virtual_seconds == pytest.approx(expected), strategy
         assert (rounds[1].bytes_down + rounds[1].bytes_up) / 6 == pytest.approx(expected), strategy
 
 
 def test_questions_take_time_and_what_a_hospital_has_is_not_sent_again(federation):
     speed = system(downlink=8e-6, uplink=8e-6)
-    asked = play(federation, FedAvg(), selection=PowerOfChoice(candidates=6, fraction=0.5), rounds=1, system=speed)
+    asked = run_strategy(
+        federation, FedAvg(), selection=PowerOfChoice(candidates=6, fraction=0.5), rounds=1, system=speed
+    )
     assert moments(asked) == pytest.approx([(MODEL + 4) + (MODEL + 4)])
-    everybody = play(federation, Ifca(clusters=2), rounds=1, system=speed)
+    everybody = run_strategy(federation, Ifca(clusters=2), rounds=1, system=speed)
     assert moments(everybody) == pytest.approx([(2 * MODEL + 4) + (MODEL + 4)])
     slow = system(downlink=8e-6, uplink=8e-6, hospitals={"h2": {"downlink": 4e-6, "uplink": 4e-6}})
-    waiting = play(federation, Ifca(clusters=2), rounds=1, system=slow)
+    waiting = run_strategy(federation, Ifca(clusters=2), rounds=1, system=slow)
     assert moments(waiting) == pytest.approx([2 * ((2 * MODEL + 4) + (MODEL + 4))]), "all wait for the slowest answer"
 
 
 def test_training_on_pooled_rows_has_no_virtual_time_and_local_training_waits_for_nobody(federation):
-    outcome = play(federation, Centralized(), system=seconds(1, 1, 1, 1, 1, 1))
+    outcome = run_strategy(federation, Centralized(), system=seconds(1, 1, 1, 1, 1, 1))
     assert np.isnan(moments(outcome)).all()
-    same(outcome, play(federation, Centralized()))
-    alone = play(federation, Local(), system=seconds(1, 2, 3, 4, 5, 60, latency=9, rounds={"deadline": 2}))
+    same(outcome, run_strategy(federation, Centralized()))
+    alone = run_strategy(federation, Local(), system=seconds(1, 2, 3, 4, 5, 60, latency=9, rounds={"deadline": 2}))
     assert moments(alone) == pytest.approx([60, 120, 180])
-    same(alone, play(federation, Local()))
+    same(alone, run_strategy(federation, Local()))
 
 
 def test_haccs_knows_how_long_rounds_take(federation):
     slow = seconds(1, 2, 3, 40, 5, 6)
-    outcome = play(federation, FedAvg(), selection=Haccs(rho=1.0, fraction=0.5, minimum=1), rounds=4, system=slow)
+    outcome = run_strategy(
+        federation, FedAvg(), selection=Haccs(rho=1.0, fraction=0.5, minimum=1), rounds=4, system=slow
+    )
     job = job_of(federation, FedAvg(), selection=Haccs(), system=slow)
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
     standing = next(event for event in JobRun(pool, job).events(1) if isinstance(event, RunState))
@@ -216,29 +225,32 @@ def test_a_clock_that_no_server_can_have_is_refused():
 @pytest.mark.parametrize("strategy", [FedAvg(), FedProx(mu=0.5), Scaffold()], ids=lambda s: type(s).__name__)
 def test_dropping_the_late_is_selecting_the_others(strategy, federation):
     late = seconds(1, 9, 2, 3, 9, 4, rounds={"deadline": 5})
-    dropped, others = play(federation, strategy, system=late), play(federation, strategy, selection=These((0, 2, 3, 5)))
+    dropped, others = (
+        run_strategy(federation, strategy, system=late),
+        run_strategy(federation, strategy, selection=These((0, 2, 3, 5))),
+    )
     assert_same(dropped.models, others.models)
     assert moments(dropped) == pytest.approx([5, 10, 15])
     for row, other in zip(dropped.rounds, others.rounds, strict=True):
         assert (row.cohort_size, row.asked) == (4, 6)
         assert row.bytes_up == other.bytes_up
         assert row.bytes_down == other.bytes_down * 6 / 4, "the late got the model in vain"
-    assert_different(dropped.models, play(federation, strategy).models)
+    assert_different(dropped.models, run_strategy(federation, strategy).models)
 
 
 def test_the_first_to_answer_are_taken_of_more_that_are_selected(federation):
     fast = seconds(1, 6, 2, 3, 9, 4, rounds={"over_selection": 0.5})
-    outcome = play(federation, FedAvg(), selection=Uniform(0.67, 1), system=fast)
+    outcome = run_strategy(federation, FedAvg(), selection=Uniform(0.67, 1), system=fast)
     assert [(row.asked, row.cohort_size) for row in outcome.rounds] == [(6, 4)] * 3
     assert moments(outcome) == pytest.approx([4, 8, 12])
-    assert_same(outcome.models, play(federation, FedAvg(), selection=These((0, 2, 3, 5))).models)
+    assert_same(outcome.models, run_strategy(federation, FedAvg(), selection=These((0, 2, 3, 5))).models)
 
 
 def test_late_updates_count_less_in_the_round_in_which_they_arrive(federation):
     """Hospital 2 starts in rounds 1 and 4, which end at the deadline, and arrives in 3 and 6, two rounds late."""
     late = seconds(1, 1, 6.5, 1, 1, 1, rounds={"deadline": 5, "late": "discount"})
     run = {"rounds": 6, "batch_size": 0, "learning_rate": 0.5, "system": late}
-    outcome = play(federation, FedAvg(), **run)
+    outcome = run_strategy(federation, FedAvg(), **run)
     models = [np.zeros(4)]
     for t in range(1, 7):
         starts = dict.fromkeys([0, 1, 3, 4, 5], (models[-1], 0))
@@ -252,13 +264,13 @@ def test_late_updates_count_less_in_the_round_in_which_they_arrive(federation):
     assert [row.asked for row in outcome.rounds] == [6, 5, 5, 6, 5, 5]
     assert [row.staleness for row in outcome.rounds] == pytest.approx([0, 0, 2 / 6, 0, 0, 2 / 6])
     assert moments(outcome) == pytest.approx([5, 6, 7, 12, 13, 14])
-    assert_different(outcome.models, play(federation, FedAvg(), **(run | {"system": None})).models)
+    assert_different(outcome.models, run_strategy(federation, FedAvg(), **(run | {"system": None})).models)
 
 
 def test_a_late_update_that_comes_as_the_round_ends_is_in_it(federation):
     """Hospital 2 starts in rounds 1 and 3, which end at the deadline, and the next ones end when it does."""
     late = seconds(1, 1, 6, 1, 1, 1, rounds={"deadline": 5, "late": "discount"})
-    outcome = play(federation, FedAvg(), rounds=4, system=late)
+    outcome = run_strategy(federation, FedAvg(), rounds=4, system=late)
     assert [row.cohort_size for row in outcome.rounds] == [5, 6, 5, 6]
     assert [row.asked for row in outcome.rounds] == [6, 5, 6, 5]
     assert moments(outcome) == pytest.approx([5, 6, 11, 12])
@@ -268,14 +280,16 @@ def test_a_deadline_that_nobody_can_meet_is_refused_and_one_that_others_met_is_n
     by_hospital, two = (1, 2, 3, 4, 5, 6), {"minimum_cohort": 2}
     short = r"^system\.rounds\.deadline: 1\.5 s are too short: .* need 2 s until 2 of them have replied; raise the"
     with pytest.raises(ConfigError, match=short):
-        play(federation, FedAvg(), rounds=1, system=seconds(*by_hospital, rounds={"deadline": 1.5} | two))
+        run_strategy(federation, FedAvg(), rounds=1, system=seconds(*by_hospital, rounds={"deadline": 1.5} | two))
     with pytest.raises(ConfigError, match=r"need 4 s until 2 of them have replied; raise the"):
-        play(federation, FedAvg(), rounds=1, epochs=2, system=seconds(*by_hospital, rounds={"deadline": 1.5} | two))
-    met = play(federation, FedAvg(), rounds=2, system=seconds(*by_hospital, rounds={"deadline": 2} | two))
+        run_strategy(
+            federation, FedAvg(), rounds=1, epochs=2, system=seconds(*by_hospital, rounds={"deadline": 1.5} | two)
+        )
+    met = run_strategy(federation, FedAvg(), rounds=2, system=seconds(*by_hospital, rounds={"deadline": 2} | two))
     assert [row.cohort_size for row in met.rounds] == [2, 2]
     slower = seconds(*by_hospital, rounds={"deadline": 2} | two)
     with pytest.raises(ConfigError, match=r"^system\.rounds: none of 2 rounds brought 2 updates"):
-        play(federation, FedAvg(), rounds=2, selection=These((2, 3)), system=slower)
+        run_strategy(federation, FedAvg(), rounds=2, selection=These((2, 3)), system=slower)
 
 
 @pytest.mark.parametrize(("fraction", "more", "needed"), [(0.5, 0.0, 4), (0.5, 0.5, 4), (0.01, 0.0, 3), (1.0, 0.0, 7)])
@@ -285,9 +299,9 @@ def test_a_selection_that_is_never_large_enough_is_refused(federation, fraction,
     rules = system(rounds={"minimum_cohort": needed, "over_selection": more})
     message = rf"^system\.rounds\.minimum_cohort: {needed} is more than the {most} hospitals whose updates"
     with pytest.raises(ConfigError, match=message):
-        play(federation, FedAvg(), rounds=1, selection=Uniform(fraction, 2), system=rules)
+        run_strategy(federation, FedAvg(), rounds=1, selection=Uniform(fraction, 2), system=rules)
     enough = system(rounds={"minimum_cohort": most, "over_selection": more})
-    outcome = play(federation, FedAvg(), rounds=1, selection=Uniform(fraction, 2), system=enough)
+    outcome = run_strategy(federation, FedAvg(), rounds=1, selection=Uniform(fraction, 2), system=enough)
     assert outcome.rounds[0].cohort_size == most
 
 
@@ -301,7 +315,7 @@ def test_no_more_are_needed_than_have_rows():
 def test_late_hospitals_are_asked_again_and_that_is_counted(federation):
     """Hospital 2 starts in rounds 1 and 4, which end at the deadline, and arrives in 3 and 6."""
     late = seconds(1, 1, 6.5, 1, 1, 1, rounds={"deadline": 5, "late": "discount"})
-    outcome = play(with_patients(federation), FairFed(), rounds=6, system=late)
+    outcome = run_strategy(with_patients(federation), FairFed(), rounds=6, system=late)
     messages = [(t, ids.tolist()) for t, kind, ids, _, _ in outcome.ledger.entries if kind == "group_counts"]
     everybody, prompt = [0, 1, 2, 3, 4, 5], [0, 1, 3, 4, 5]
     expected = {1: [everybody], 2: [prompt], 3: [prompt, [2]], 4: [everybody], 5: [prompt], 6: [prompt, [2]]}
@@ -311,10 +325,10 @@ def test_late_hospitals_are_asked_again_and_that_is_counted(federation):
 
 
 def test_a_round_for_which_the_strategy_calls_nobody_takes_no_time_and_changes_nothing(federation, tmp_path):
-    ideal = play(federation, CsRcfl(clusters="each"))
+    ideal = run_strategy(federation, CsRcfl(clusters="each"))
     night = trace(tmp_path, *(f"h{i},10,20" for i in range(6)))
     for section in (system(), system(availability=0.6), system(trace=str(night), trace_period=40)):
-        outcome = play(federation, CsRcfl(clusters="each"), system=section)
+        outcome = run_strategy(federation, CsRcfl(clusters="each"), system=section)
         same(ideal, outcome)
         assert [(row.cohort_size, row.asked) for row in outcome.rounds] == [(0, 0)] * 3
         assert len(set(moments(outcome))) == 1
@@ -327,7 +341,7 @@ def test_a_small_draw_is_tried_again_with_another_one(federate):
     cohorts = {}
     for retries in (0, 3):
         rules = system(rounds={"minimum_cohort": 2, "retries": retries})
-        cohorts[retries] = [row.cohort_size for row in play(federation, FedAvg(), system=rules, **run).rounds]
+        cohorts[retries] = [row.cohort_size for row in run_strategy(federation, FedAvg(), system=rules, **run).rounds]
     assert 0 in cohorts[0]
     assert 1 not in cohorts[0]
     assert cohorts[3].count(0) < cohorts[0].count(0)
@@ -336,7 +350,7 @@ def test_a_small_draw_is_tried_again_with_another_one(federate):
 def test_where_too_few_are_there_nobody_is_called_and_the_server_tries_again(federation):
     """A try takes 60 s, and a round's two messages a second."""
     few = {"rounds": {"minimum_cohort": 3, "retries": 1}, "latency": 0.5, "availability": 0.4}
-    outcome = play(federation, FedAvg(), rounds=12, system=system(**few))
+    outcome = run_strategy(federation, FedAvg(), rounds=12, system=system(**few))
     empty = [row for row in outcome.rounds if not row.cohort_size]
     assert 0 < len(empty) < 12
     again = 0
@@ -356,19 +370,19 @@ def test_where_too_few_are_there_nobody_is_called_and_the_server_tries_again(fed
 
 def test_a_single_hospital_may_be_hardly_ever_there(federation):
     rarely = system(hospitals={"h1": {"availability": 1e-9}})
-    assert [row.asked for row in play(federation, FedAvg(), system=rarely).rounds] == [5, 5, 5]
+    assert [row.asked for row in run_strategy(federation, FedAvg(), system=rarely).rounds] == [5, 5, 5]
 
 
 def test_without_rounds_who_is_there_is_drawn_anew_at_each_try(federation):
     """Nobody is there at seven of ten tries."""
-    outcome = play(federation, FedBuff(buffer=1, concurrency=2), rounds=3, system=system(availability=0.06))
+    outcome = run_strategy(federation, FedBuff(buffer=1, concurrency=2), rounds=3, system=system(availability=0.06))
     assert [row.cohort_size for row in outcome.rounds] == [1, 1, 1]
     assert all(moment > 0 and moment % 60 == 0 for moment in moments(outcome))
 
 
 def test_updates_that_were_too_few_have_left_their_hospitals(federation):
     lossy = system(dropout=0.4, latency=1, rounds={"minimum_cohort": 4})
-    outcome = play(federation, FedAvg(), rounds=6, system=lossy)
+    outcome = run_strategy(federation, FedAvg(), rounds=6, system=lossy)
     unused = [row for row in outcome.rounds if not row.cohort_size and row.bytes_up]
     assert unused
     sent = {t: len(ids) for t, kind, ids, _, _ in outcome.ledger.entries if kind == "update"}
@@ -380,10 +394,15 @@ def test_updates_that_were_too_few_have_left_their_hospitals(federation):
 
 def test_who_drops_out_is_drawn_by_seed_round_and_hospital(federation):
     lossy = system(dropout={"uniform": [0.1, 0.6]}, latency=1)
-    one, two = play(federation, FedAvg(), system=lossy, seed=3), play(federation, Chip(), system=lossy, seed=3)
+    one, two = (
+        run_strategy(federation, FedAvg(), system=lossy, seed=3),
+        run_strategy(federation, Chip(), system=lossy, seed=3),
+    )
     assert [row.cohort_size for row in one.rounds] == [row.cohort_size for row in two.rounds]
     sizes = [
-        row.cohort_size for seed in range(20) for row in play(federation, FedAvg(), system=lossy, seed=seed).rounds
+        row.cohort_size
+        for seed in range(20)
+        for row in run_strategy(federation, FedAvg(), system=lossy, seed=seed).rounds
     ]
     assert 0.5 < np.mean(sizes) / 6 < 0.8
     assert all(end - begin <= 2 for begin, end in zip([0, *moments(one)], moments(one), strict=False))
@@ -394,7 +413,7 @@ def test_who_drops_out_is_given_up_at_a_uniform_moment_of_its_visit(federation):
     spent, chance = np.array([1.0, 2, 3, 4, 5, 60]), 0.5
     lossy = seconds(*spent, dropout=chance)
     for seed in range(6):
-        outcome = play(federation, FedAvg(), rounds=2, seed=seed, system=lossy)
+        outcome = run_strategy(federation, FedAvg(), rounds=2, seed=seed, system=lossy)
         for row, began, ended in zip(outcome.rounds, [0.0, *moments(outcome)], moments(outcome), strict=False):
             lost, moment = stream(seed, "dropout", row.round, 0).random((2, 6))
             there = lost >= chance
@@ -479,10 +498,10 @@ RULES = {
 def test_placement_changes_nothing(case, federation):
     strategy, rules = RULES[case]
     run = {"selection": Uniform(0.6, 2), "rounds": 6, "system": system(**UNRELIABLE, rounds=rules)}
-    one = play(federation, strategy, **run)
-    same(one, play(federation, strategy, actors=4, **run))
-    assert moments(one) == moments(play(federation, strategy, actors=4, **run))
-    assert moments(one) != moments(play(federation, strategy, seed=2, **run))
+    one = run_strategy(federation, strategy, **run)
+    same(one, run_strategy(federation, strategy, actors=4, **run))
+    assert moments(one) == moments(run_strategy(federation, strategy, actors=4, **run))
+    assert moments(one) != moments(run_strategy(federation, strategy, seed=2, **run))
 
 
 @pytest.mark.parametrize("case", RULES)
@@ -518,7 +537,7 @@ def test_a_hospitals_draws_do_not_depend_on_how_many_there_are():
 
 def test_few_hospitals_train_at_a_time(federation):
     slow = seconds(1, 2, 3, 4, 5, 6)
-    outcome = play(federation, FedAsync(concurrency=2), rounds=8, system=slow)
+    outcome = run_strategy(federation, FedAsync(concurrency=2), rounds=8, system=slow)
     assert [row.asked for row in outcome.rounds] == [2, *[1] * 7]
     assert max(row.staleness for row in outcome.rounds) <= 5
 

@@ -18,7 +18,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.virtual_time.clock import Clock
 from raysim.virtual_time.hospitals import Trace, read_trace
 from raysim.virtual_time.scheduling import WAITS, ClockedScheduler
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 from tests.virtual_time.unreliable import SIZES, moments, seconds, system, trace
 
 
@@ -31,7 +31,7 @@ def test_only_who_is_there_is_selected_and_who_leaves_is_lost(federation, tmp_pa
     """Rounds of 4 s. Hospital 1 comes at 8, hospital 2 leaves within the second round, 3 is never there."""
     path = trace(tmp_path, "h0,0,100", "h1,8,100", "h2,0,7", "h3,,", "h4,0,100", "h5,0,4", "h5,8,100")
     here = seconds(*[4] * 6, trace=str(path))
-    outcome = play(federation, FedAvg(), rounds=3, system=here)
+    outcome = run_strategy(federation, FedAvg(), rounds=3, system=here)
     trained_in = {t: ids.tolist() for t, kind, ids, _, _ in outcome.ledger.entries if kind == "update"}
     assert trained_in == {1: [0, 2, 4, 5], 2: [0, 4], 3: [0, 1, 4, 5]}
     assert [row.asked for row in outcome.rounds] == [4, 3, 4]
@@ -41,15 +41,15 @@ def test_only_who_is_there_is_selected_and_who_leaves_is_lost(federation, tmp_pa
 def test_the_server_waits_until_enough_are_there_and_traces_repeat(federation, tmp_path):
     path = trace(tmp_path, "h0,10,20", "h1,15,25", "h2,18,28", "h3,,", "h4,,", "h5,,")
     here = {"trace": str(path), "rows_per_second": 13.0, "rounds": {"minimum_cohort": 2}}
-    outcome = play(federation, FedAvg(), rounds=30, system=system(**here, trace_period=40))
+    outcome = run_strategy(federation, FedAvg(), rounds=30, system=system(**here, trace_period=40))
     assert moments(outcome)[0] == pytest.approx(15 + 9 / 13)
     assert moments(outcome)[-1] > 40
     with pytest.raises(ConfigError, match=r"^system.trace: after .* s fewer than 2 hospitals are available, and no"):
-        play(federation, FedAvg(), rounds=30, system=system(**here))
+        run_strategy(federation, FedAvg(), rounds=30, system=system(**here))
     for strategy in (FedAsync(), FedBuff(buffer=3)):
-        assert moments(play(federation, strategy, rounds=150, system=system(**here, trace_period=40)))[-1] > 80
+        assert moments(run_strategy(federation, strategy, rounds=150, system=system(**here, trace_period=40)))[-1] > 80
         with pytest.raises(ConfigError, match=r"^system.trace: after .* s no hospital is available, and no hospital"):
-            play(federation, strategy, rounds=300, system=system(**here))
+            run_strategy(federation, strategy, rounds=300, system=system(**here))
 
 
 def test_a_server_waits_in_vain_once_more_for_each_moment_at_which_somebody_comes(federation, tmp_path, monkeypatch):
@@ -60,7 +60,7 @@ def test_a_server_waits_in_vain_once_more_for_each_moment_at_which_somebody_come
     with pytest.raises(
         ConfigError, match=(r"^system: fewer than 2 hospitals are available, 6 times in a row until 55 s; ")
     ):
-        play(federation, FedAvg(), rounds=1, system=here)
+        run_strategy(federation, FedAvg(), rounds=1, system=here)
 
 
 def test_no_strategy_is_asked_for_a_cohort_while_nobody_with_rows_is_there(federate, tmp_path):
@@ -72,7 +72,7 @@ def test_no_strategy_is_asked_for_a_cohort_while_nobody_with_rows_is_there(feder
             return super().select(view, state, round)
 
     path = trace(tmp_path, "h0,10,99", "h1,0,99")
-    outcome = play(federate([5, 0]), Watched(), rounds=2, system=system(trace=str(path), rows_per_second=1.0))
+    outcome = run_strategy(federate([5, 0]), Watched(), rounds=2, system=system(trace=str(path), rows_per_second=1.0))
     assert moments(outcome) == pytest.approx([15, 20])
 
 
@@ -148,7 +148,7 @@ def test_a_trace_of_any_period_repeats(federation, tmp_path):
     path = trace(tmp_path, *(f"h{i},0,3" for i in range(6)))
     for period in (7.0, 7.3):
         here = system(trace=str(path), trace_period=period, rows_per_second=5.0)
-        outcome = play(federation, FedAvg(), rounds=24, system=here)
+        outcome = run_strategy(federation, FedAvg(), rounds=24, system=here)
         assert [row.cohort_size for row in outcome.rounds] == [6, 1] * 12
         assert moments(outcome) == pytest.approx([period * k + ends for k in range(12) for ends in (2.6, 3.0)])
 

@@ -20,7 +20,7 @@ from raysim.metrics.labels import CLASSIFICATION
 from raysim.report.sections.virtual_time import averaged
 from raysim.storage.run_tables import rounds_table
 from raysim.strategies.one_model.fedavg import FedAvg
-from tests.conftest import MakeFederation, empty_store, play
+from tests.conftest import MakeFederation, empty_store, run_strategy
 from tests.virtual_time.unreliable import CONFIG, SIZES, system
 
 
@@ -92,10 +92,10 @@ def test_a_comparison_shows_time_and_targets(tmp_path, monkeypatch):
 
 
 def test_without_a_system_the_tables_are_what_they_were(federation):
-    plain = play(federation, FedAvg())
+    plain = run_strategy(federation, FedAvg())
     assert not {"virtual_seconds", "asked", "staleness"} & set(rounds_table(plain.rounds))
     assert {"virtual_seconds", "asked", "staleness"} <= set(
-        rounds_table(play(federation, FedAvg(), system=system()).rounds)
+        rounds_table(run_strategy(federation, FedAvg(), system=system()).rounds)
     )
     assert figures(plain, None, CLASSIFICATION) == {}
 

@@ -23,7 +23,7 @@ from raysim.statistics.differences.paired import paired
 from raysim.statistics.differences.simultaneous import adjusted
 from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.one_model.fedavg import FedAvg
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 
 SETTINGS: dict[str, Any] = {
     "name": "small",
@@ -255,7 +255,7 @@ def test_hospitals_without_the_figure_are_left_out_and_the_headline_model_counts
 @pytest.mark.parametrize("part", ["test", "validation"])
 def test_what_may_be_drawn_are_columns_of_the_hospitals(federate: MakeFederation, part: str):
     federation = federate([8, 8])
-    hospitals = hospitals_table(federation, play(federation, FedAvg(), rounds=1), part)
+    hospitals = hospitals_table(federation, run_strategy(federation, FedAvg(), rounds=1), part)
     figures = figures_of(federation.task, part)
     assert set(figures) <= set(hospitals)
     assert {f"n_{part}", f"events_{part}", "log_loss"} <= set(figures)

@@ -14,7 +14,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import All, Uniform
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 from tests.strategies.asynchronous.event_loop import simulated
 from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
@@ -42,24 +42,27 @@ def test_one_hospital_and_whole_mixing_is_training_at_that_hospital(federate):
     alone = federate([12], [8])
     run = {"rounds": 4, "epochs": 2}
     whole = FedAsync(mixing=1.0, rho=0.0)
-    outcome = play(alone, whole, **run)
-    assert_same(outcome.models, play(alone, FedAvg(), **run).models)
-    assert_same(outcome.models[0], play(alone, Local(), **run).own_models[0])
-    assert_same(play(alone, FedAsync(mixing=1.0, rho=0.3), **run).models, play(alone, FedProx(mu=0.3), **run).models)
-    assert_different(outcome.models, play(alone, FedAsync(mixing=0.5, rho=0.0), **run).models)
+    outcome = run_strategy(alone, whole, **run)
+    assert_same(outcome.models, run_strategy(alone, FedAvg(), **run).models)
+    assert_same(outcome.models[0], run_strategy(alone, Local(), **run).own_models[0])
+    assert_same(
+        run_strategy(alone, FedAsync(mixing=1.0, rho=0.3), **run).models,
+        run_strategy(alone, FedProx(mu=0.3), **run).models,
+    )
+    assert_different(outcome.models, run_strategy(alone, FedAsync(mixing=0.5, rho=0.0), **run).models)
 
 
 def test_one_hospital_at_a_time_is_never_stale_and_mixes_the_delta(federation):
     """theta + alpha (theta_i - theta), a hospital after the other."""
     run = {"rounds": 5, "selection": Uniform(0.5, 2)}
-    outcome = play(federation, FedAsync(mixing=0.4, rho=0.0, concurrency=1), **run)
+    outcome = run_strategy(federation, FedAsync(mixing=0.4, rho=0.0, concurrency=1), **run)
     for kind in ("constant", "hinge"):
         same = FedAsync(mixing=0.4, rho=0.0, concurrency=1, staleness=kind)
-        assert_same(outcome.models, play(federation, same, **run).models)
+        assert_same(outcome.models, run_strategy(federation, same, **run).models)
 
 
 def test_nothing_is_mixed_in_without_mixing(federation):
-    assert not play(federation, FedAsync(mixing=0.0), rounds=3).models.any()
+    assert not run_strategy(federation, FedAsync(mixing=0.0), rounds=3).models.any()
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)
@@ -74,12 +77,12 @@ def test_it_is_the_papers_algorithm_on_a_simulation_of_events(kind, federation):
     expected, times, ages = simulated(federation, seconds, 17, 1, step, rate=0.3, epochs=2, rho=0.05)
     strategy = FedAsync(staleness=kind, exponent=0.7, slope=0.5, start=2, rho=0.05)
     run = {"rounds": 17, "epochs": 2, "batch_size": 0, "learning_rate": 0.3, "selection": All(), "system": speeds()}
-    outcome = play(federation, strategy, **run)
+    outcome = run_strategy(federation, strategy, **run)
     assert_same(outcome.models[0], expected)
     assert [row.virtual_seconds for row in outcome.rounds] == pytest.approx(times)
     assert [row.staleness for row in outcome.rounds] == [age[0] for age in ages]
     assert max(age[0] for age in ages) > 3, "the example has stale updates"
-    assert_different(outcome.models[0], play(federation, strategy, **(run | {"system": None})).models[0])
+    assert_different(outcome.models[0], run_strategy(federation, strategy, **(run | {"system": None})).models[0])
 
 
 def test_weights_by_hand():

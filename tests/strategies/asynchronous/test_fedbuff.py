@@ -17,7 +17,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All, Uniform
 from raysim.virtual_time.clock import Clock
 from raysim.virtual_time.unreliable import AsynchronousScheduler
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 from tests.strategies.asynchronous.event_loop import simulated
 from tests.strategies.asynchronous.test_fedasync import SPEEDS, speeds
 from tests.strategies.contexts import hospital, view_of
@@ -32,30 +32,30 @@ def federation(federate: MakeFederation) -> Federation:
 @pytest.mark.parametrize("system", [None, SystemSection(latency=2.0)])
 def test_a_buffer_of_all_equally_fast_hospitals_is_federated_averaging(system, federation):
     run = {"rounds": 4, "epochs": 2, "system": system}
-    averaged = play(federation, FedAvg(weights="uniform"), **run)
+    averaged = run_strategy(federation, FedAvg(weights="uniform"), **run)
     for size in (6, 50):
-        outcome = play(federation, FedBuff(buffer=size, concurrency=size), **run)
+        outcome = run_strategy(federation, FedBuff(buffer=size, concurrency=size), **run)
         assert_same(outcome.models, averaged.models)
         assert [row.cohort_size for row in outcome.rounds] == [6] * 4
         assert [row.virtual_seconds for row in outcome.rounds] == [row.virtual_seconds for row in averaged.rounds]
-    assert_different(play(federation, FedBuff(buffer=3, concurrency=6), **run).models, averaged.models)
-    slower = play(federation, FedBuff(buffer=6, server_learning_rate=0.5), **run)
+    assert_different(run_strategy(federation, FedBuff(buffer=3, concurrency=6), **run).models, averaged.models)
+    slower = run_strategy(federation, FedBuff(buffer=6, server_learning_rate=0.5), **run)
     assert_different(slower.models, averaged.models)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_first_to_start_are_those_that_federated_averaging_would_select(seed, federation):
     run = {"rounds": 1, "epochs": 2, "seed": seed}
-    averaged = play(federation, FedAvg(weights="uniform"), selection=Uniform(0.1, 3), **run)
+    averaged = run_strategy(federation, FedAvg(weights="uniform"), selection=Uniform(0.1, 3), **run)
     # Its size is that of the room there is, whatever the selection says of a round's.
-    outcome = play(federation, FedBuff(buffer=3, concurrency=3), selection=Uniform(0.9, 1), **run)
+    outcome = run_strategy(federation, FedBuff(buffer=3, concurrency=3), selection=Uniform(0.9, 1), **run)
     assert_same(outcome.models, averaged.models)
 
 
 def test_a_buffer_of_one_without_staleness_is_fedasync_with_whole_mixing(federation):
     run = {"rounds": 5, "selection": Uniform(0.5, 2)}
-    one = play(federation, FedBuff(buffer=1, concurrency=1), **run)
-    assert_same(one.models, play(federation, FedAsync(mixing=1.0, rho=0.0, concurrency=1), **run).models)
+    one = run_strategy(federation, FedBuff(buffer=1, concurrency=1), **run)
+    assert_same(one.models, run_strategy(federation, FedAsync(mixing=1.0, rho=0.0, concurrency=1), **run).models)
 
 
 @pytest.mark.parametrize("buffer", [1, 2, 4])
@@ -67,7 +67,7 @@ def test_it_is_the_papers_algorithm_on_a_simulation_of_events(buffer, federation
 
     expected, times, ages = simulated(federation, seconds, 9, buffer, step, rate=0.3, epochs=2)
     run = {"rounds": 9, "epochs": 2, "batch_size": 0, "learning_rate": 0.3, "selection": All(), "system": speeds()}
-    outcome = play(federation, FedBuff(buffer=buffer, server_learning_rate=0.8), **run)
+    outcome = run_strategy(federation, FedBuff(buffer=buffer, server_learning_rate=0.8), **run)
     assert_same(outcome.models[0], expected)
     assert [row.virtual_seconds for row in outcome.rounds] == pytest.approx(times)
     assert [row.staleness for row in outcome.rounds] == pytest.approx([np.mean(age) for age in ages])

@@ -20,7 +20,7 @@ from raysim.strategies.base import State, Strategy
 from raysim.strategies.coalitions.cs_rcfl import CoalitionState, CsRcfl
 from raysim.strategies.coalitions.robust.fits import RadiusRule, RobustTransferLoss
 from raysim.traffic.ledger import TO_EXPERIMENTER, Bytes
-from tests.conftest import MakeFederation, job_of, play, store
+from tests.conftest import MakeFederation, job_of, run_strategy, store
 from tests.strategies.contexts import hospital, sent, view_of
 
 SIZES = [14, 9, 0, 21, 12, 1, 17]
@@ -28,7 +28,7 @@ LINEAR = ModelSpec("linear_regression", None, {"loss": "absolute"}, "default")
 
 
 def shot(federation: Federation, strategy: CsRcfl, **run) -> Outcome:
-    return play(federation, strategy, rounds=0, **run)
+    return run_strategy(federation, strategy, rounds=0, **run)
 
 
 def train_rows(federation: Federation) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -320,6 +320,6 @@ def test_one_row_and_one_class_hospitals_take_part(federate: MakeFederation, tmp
     (tmp_path / "one").mkdir()
     federation = store(tmp_path / "one", drawn.X, labels, drawn.bounds)
     strategy: Strategy = CsRcfl(clusters=2, radii=(0.01, 0.1), robust=robust)
-    outcome = play(federation, strategy, rounds=0)
+    outcome = run_strategy(federation, strategy, rounds=0)
     assert np.isfinite(outcome.models).all()
     assert (outcome.cluster > 0).all()

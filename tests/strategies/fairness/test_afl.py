@@ -18,7 +18,7 @@ from raysim.strategies.base import Update
 from raysim.strategies.fairness.afl import AgnosticFL, AgnosticState, project_to_simplex
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, job_of, play
+from tests.conftest import MakeFederation, job_of, run_strategy
 from tests.strategies.contexts import hospital, view_of
 from tests.strategies.one_model.test_scaffold import gradient
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
@@ -85,18 +85,21 @@ def test_projections_by_hand(point, expected):
 
 def test_23_without_ascent_and_by_rows_it_is_fedavg_with_a_full_batch_step(federation):
     still = AgnosticFL(ascent=0.0, start="samples")
-    one_step = play(federation, FedAvg(), rounds=5, batch_size=0)
+    one_step = run_strategy(federation, FedAvg(), rounds=5, batch_size=0)
     # Whatever the training's batches, epochs and optimiser are.
-    outcome = play(federation, still, rounds=5, batch_size=4, epochs=3, optimizer="adam")
+    outcome = run_strategy(federation, still, rounds=5, batch_size=4, epochs=3, optimizer="adam")
     assert_same(outcome.models[0], one_step.models[0])
-    assert_different(play(federation, AgnosticFL(start="samples"), rounds=5).models[0], one_step.models[0])
+    assert_different(run_strategy(federation, AgnosticFL(start="samples"), rounds=5).models[0], one_step.models[0])
 
 
 def test_23_with_local_epochs_it_is_fedavg(federation):
     run = {"rounds": 4, "epochs": 2}
     for start in ("samples", "uniform"):
         still = AgnosticFL(ascent=0.0, start=start, averaging="model")
-        assert_same(play(federation, still, **run).models[0], play(federation, FedAvg(weights=start), **run).models[0])
+        assert_same(
+            run_strategy(federation, still, **run).models[0],
+            run_strategy(federation, FedAvg(weights=start), **run).models[0],
+        )
 
 
 def test_rounds_by_hand(federation):
@@ -108,7 +111,7 @@ def test_rounds_by_hand(federation):
         w = w - descent * sum(mixture[h] * gradient(federation, h, w) for h in range(n))
         mixture = project_to_simplex(mixture + ascent * losses)
         path.append(w)
-    outcome = play(federation, AgnosticFL(ascent=ascent, learning_rate=descent), rounds=4)
+    outcome = run_strategy(federation, AgnosticFL(ascent=ascent, learning_rate=descent), rounds=4)
     assert_same(outcome.models, np.stack([w, np.mean(path, axis=0)]))
     assert list(outcome.serve) == ["global", "average"], "the average is the headline model"
     assert outcome.serve["average"].tolist() == [1] * n
@@ -121,7 +124,7 @@ def loss(federation: Federation, h: int, theta: np.ndarray) -> float:
 
 
 def test_the_average_is_stored_under_its_name(federation):
-    outcome = play(federation, AgnosticFL(), rounds=2)
+    outcome = run_strategy(federation, AgnosticFL(), rounds=2)
     stored = named_tensors(served(federation, outcome, "float64").vectors, outcome.layout)
     assert set(stored) == {"global/weight", "global/bias", "average/weight", "average/bias"}
     assert stored["average/bias"][0] == outcome.models[1, -1]
@@ -168,13 +171,13 @@ def test_the_worst_hospital_fares_better_than_under_fedavg(federate):
     federation = federate([60, 60, 60, 6], [20] * 4, features=5, seed=3)
     worst = []
     for how in (FedAvg(), AgnosticFL(ascent=0.5)):
-        models = play(federation, how, rounds=60, learning_rate=0.5, batch_size=0).models
+        models = run_strategy(federation, how, rounds=60, learning_rate=0.5, batch_size=0).models
         worst.append(max(loss(federation, h, models[-1]) for h in range(4)))
     assert worst[1] < worst[0] - 0.01
 
 
 def test_everybody_takes_part_and_sends_a_loss(federation):
-    outcome = play(federation, AgnosticFL(), rounds=2, selection=Uniform(0.3, 1))
+    outcome = run_strategy(federation, AgnosticFL(), rounds=2, selection=Uniform(0.3, 1))
     assert isinstance(outcome, Outcome)
     size = outcome.layout.size
     assert [row.bytes_down for row in outcome.rounds] == [4 * 6 * size] * 2

@@ -28,7 +28,7 @@ from raysim.strategies.fairness.fairfed import (
 )
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, job_of, play
+from tests.conftest import MakeFederation, job_of, run_strategy
 from tests.strategies.contexts import hospital, sent, view_of
 from tests.strategies.one_model.test_scaffold import gradient
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
@@ -53,9 +53,9 @@ def federation(federate: MakeFederation) -> Federation:
 
 def test_23_without_beta_it_is_fedavg(federation):
     run = {"rounds": 4, "epochs": 2}
-    fedavg = play(federation, FedAvg(), **run)
-    assert_same(play(federation, FairFed(beta=0.0), **run).models, fedavg.models)
-    assert_different(play(federation, FairFed(beta=0.5), **run).models, fedavg.models)
+    fedavg = run_strategy(federation, FedAvg(), **run)
+    assert_same(run_strategy(federation, FairFed(beta=0.0), **run).models, fedavg.models)
+    assert_different(run_strategy(federation, FairFed(beta=0.5), **run).models, fedavg.models)
 
 
 def counted(federation: Federation, h: int, theta: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ def test_rounds_by_hand(beta, federation):
         step = [theta - 0.1 * gradient(federation, h, theta) for h in range(6)]
         theta = sum(w * end for w, end in zip(omega, step, strict=True)) / sum(omega)
     assert clipped == (beta == 2.0)
-    outcome = play(federation, FairFed(beta=beta), rounds=3, batch_size=0)
+    outcome = run_strategy(federation, FairFed(beta=beta), rounds=3, batch_size=0)
     assert_same(outcome.models[0], theta)
 
 
@@ -172,7 +172,9 @@ def test_ages_that_nobody_recorded_are_no_range():
 
 
 def test_everybody_takes_part_and_sends_six_counts(federation):
-    outcome = play(federation, FairFed(attribute="age", privileged=(30, 60)), rounds=2, selection=Uniform(0.3, 1))
+    outcome = run_strategy(
+        federation, FairFed(attribute="age", privileged=(30, 60)), rounds=2, selection=Uniform(0.3, 1)
+    )
     size = outcome.layout.size
     # The model that a hospital was asked about is the one that it starts from: it is sent once.
     assert [row.bytes_down for row in outcome.rounds] == [4 * 6 * size] * 2
@@ -191,7 +193,7 @@ def test_it_narrows_the_gap_that_one_large_hospital_makes(federate):
     run = {"rounds": 15, "learning_rate": 0.5, "batch_size": 16}
     gaps = []
     for how in (FedAvg(), FairFed(beta=0.5)):
-        theta = play(federation, how, **run).models[0]
+        theta = run_strategy(federation, how, **run).models[0]
         counts = np.sum([counted(federation, h, theta) for h in range(5)], axis=0)
         gaps.append(abs(counts[3] / counts[2] - counts[5] / counts[4]))
     assert gaps[1] < gaps[0]

@@ -12,7 +12,7 @@ from raysim.strategies.base import Update
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
@@ -24,10 +24,12 @@ def federation(federate: MakeFederation) -> Federation:
 
 def test_22_without_q_it_is_uniform_fedavg(federation):
     run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 2)}
-    uniform = play(federation, FedAvg(weights="uniform"), **run).models
-    assert_same(play(federation, QFedAvg(q=0.0), **run).models, uniform)
-    assert_different(play(federation, QFedAvg(q=1.0), **run).models, uniform)
-    assert_different(play(federation, QFedAvg(q=0.0), **run).models, play(federation, FedAvg(), **run).models)
+    uniform = run_strategy(federation, FedAvg(weights="uniform"), **run).models
+    assert_same(run_strategy(federation, QFedAvg(q=0.0), **run).models, uniform)
+    assert_different(run_strategy(federation, QFedAvg(q=1.0), **run).models, uniform)
+    assert_different(
+        run_strategy(federation, QFedAvg(q=0.0), **run).models, run_strategy(federation, FedAvg(), **run).models
+    )
 
 
 @pytest.mark.parametrize("q", [0.001, 0.5, 1.0, 5.0])
@@ -89,13 +91,13 @@ def test_losses_are_those_before_training(federation):
             seen.append(update)
             return super().aggregate(view, state, update)
 
-    play(federation, Watched(q=1.0), rounds=1)
+    run_strategy(federation, Watched(q=1.0), rounds=1)
     assert seen[0].losses == pytest.approx([np.log(2)] * 6)
     assert seen[0].deltas.shape == (6, 4)
 
 
 def test_participants_send_their_loss_beside_the_update(federation):
-    outcome = play(federation, QFedAvg(), rounds=2, selection=Uniform(0.5, 2))
+    outcome = run_strategy(federation, QFedAvg(), rounds=2, selection=Uniform(0.5, 2))
     size = outcome.layout.size
     assert [row.bytes_up for row in outcome.rounds] == [4 * 3 * (size + 2)] * 2
     assert [row.bytes_down for row in outcome.rounds] == [4 * 3 * size] * 2
@@ -105,7 +107,7 @@ def test_larger_q_helps_the_hospital_with_the_largest_loss(federate):
     federation = federate([60, 60, 60, 6], [20] * 4, features=5, seed=3)
     worst = []
     for q in (0.0, 5.0):
-        outcome = play(federation, QFedAvg(q=q), rounds=30, learning_rate=0.5, batch_size=0)
+        outcome = run_strategy(federation, QFedAvg(q=q), rounds=30, learning_rate=0.5, batch_size=0)
         losses = []
         for h in range(4):
             rows = federation.rows(h, "train")

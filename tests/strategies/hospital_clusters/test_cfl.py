@@ -16,7 +16,7 @@ from raysim.strategies.hospital_clusters.cfl import Cfl, CflState, bipartition, 
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.shared.clustering import members
-from tests.conftest import MakeFederation, play, store
+from tests.conftest import MakeFederation, run_strategy, store
 from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_battery import same
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
@@ -59,13 +59,13 @@ def rounds(strategy: Cfl, sizes: list[int], *updates: dict[int, np.ndarray]) -> 
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 def test_15_without_splits_it_is_fedavg(never, weights, federation):
     run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 2)}
-    cfl = play(federation, Cfl(gamma=0.0, weights=weights, **never), **run)
-    fedavg = play(federation, FedAvg(weights=weights), **run)
+    cfl = run_strategy(federation, Cfl(gamma=0.0, weights=weights, **never), **run)
+    fedavg = run_strategy(federation, FedAvg(weights=weights), **run)
     assert_same(cfl.models[1], fedavg.models[0])
     assert_same(cfl.models[0], fedavg.models[0])
-    often = play(federation, Cfl(gamma=0.0, eps1=np.inf, eps2=0.0), rounds=4, epochs=2)
+    often = run_strategy(federation, Cfl(gamma=0.0, eps1=np.inf, eps2=0.0), rounds=4, epochs=2)
     assert len(often.models) > 2
-    assert_different(often.models[-1], play(federation, FedAvg(), rounds=4, epochs=2).models[0])
+    assert_different(often.models[-1], run_strategy(federation, FedAvg(), rounds=4, epochs=2).models[0])
 
 
 def test_cosines_of_one_inside_and_minus_one_across_split_exactly_there():
@@ -273,13 +273,13 @@ def test_long_parallel_deltas_are_as_alike_as_can_be(linkage):
 def test_hospitals_that_disagree_are_parted_and_then_agree(federate, tmp_path):
     opposed = oppose(federate, tmp_path / "opposed")
     run = {"rounds": 12, "epochs": 2, "learning_rate": 0.5, "batch_size": 0}
-    outcome = play(opposed, Cfl(eps1=0.1, eps2=0.35), **run)
+    outcome = run_strategy(opposed, Cfl(eps1=0.1, eps2=0.35), **run)
     assert outcome.cluster is not None
     assert (outcome.cluster[:6] == [2, 3, 2, 3, 2, 3]).all()
     assert outcome.metrics["cluster"]["auroc"] > 0.85
-    assert play(opposed, FedAvg(), **run).metrics["global"]["auroc"] < 0.7
-    partly = play(opposed, Cfl(eps1=0.1, eps2=0.35), selection=Uniform(0.5, 1), **run)
-    same(partly, play(opposed, Cfl(eps1=0.1, eps2=0.35), selection=Uniform(0.5, 1), actors=3, **run))
+    assert run_strategy(opposed, FedAvg(), **run).metrics["global"]["auroc"] < 0.7
+    partly = run_strategy(opposed, Cfl(eps1=0.1, eps2=0.35), selection=Uniform(0.5, 1), **run)
+    same(partly, run_strategy(opposed, Cfl(eps1=0.1, eps2=0.35), selection=Uniform(0.5, 1), actors=3, **run))
 
 
 @pytest.mark.parametrize("bad", [{"eps1": -1.0}, {"eps2": -1.0}, {"gamma": 1.5}, {"warmup": -1}, {"linkage": "ward"}])

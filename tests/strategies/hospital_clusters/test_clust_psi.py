@@ -18,7 +18,7 @@ from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantile
 from raysim.strategies.shared.label_counts import LabelCounts, label_counts
 from raysim.strategies.shared.psi import feature_terms, psi_terms
 from raysim.traffic.ledger import TO_EXPERIMENTER
-from tests.conftest import MakeFederation, play, store
+from tests.conftest import MakeFederation, run_strategy, store
 from tests.strategies.contexts import At, hospital, sent, view_of
 from tests.strategies.test_identities import assert_different, assert_same
 
@@ -44,11 +44,11 @@ def skewed(federate: MakeFederation, tmp_path: Path) -> Federation:
 
 def test_14_one_cluster_is_fedavg(skewed):
     for selection in (All(), Uniform(0.5, 1)):
-        one = play(skewed, ClustPsi(clusters=1), selection=selection, **RUN)
-        fedavg = play(skewed, FedAvg(), selection=selection, **RUN)
+        one = run_strategy(skewed, ClustPsi(clusters=1), selection=selection, **RUN)
+        fedavg = run_strategy(skewed, FedAvg(), selection=selection, **RUN)
         assert_same(one.models[1], fedavg.models[0])
         assert_same(one.models[0], fedavg.models[0])
-    assert_different(play(skewed, ClustPsi(), **RUN).models[1], fedavg.models[0])
+    assert_different(run_strategy(skewed, ClustPsi(), **RUN).models[1], fedavg.models[0])
 
 
 def test_14_equal_distributions_of_labels_are_one_cluster_and_fedavg(federate, tmp_path):
@@ -60,9 +60,9 @@ def test_14_equal_distributions_of_labels_are_one_cluster_and_fedavg(federate, t
         labels[train] = np.arange(len(train)) % 3 > 0
     (tmp_path / "alike").mkdir()
     federation = store(tmp_path / "alike", drawn.X, labels, drawn.bounds)
-    outcome = play(federation, ClustPsi(), selection=Uniform(0.5, 1), **RUN)
+    outcome = run_strategy(federation, ClustPsi(), selection=Uniform(0.5, 1), **RUN)
     assert set(outcome.cluster) == {1}
-    assert_same(outcome.models[1], play(federation, FedAvg(), selection=Uniform(0.5, 1), **RUN).models[0])
+    assert_same(outcome.models[1], run_strategy(federation, FedAvg(), selection=Uniform(0.5, 1), **RUN).models[0])
 
 
 class Only(FedAvg):
@@ -82,12 +82,14 @@ class Only(FedAvg):
 
 @pytest.mark.parametrize("selection", [All(), Uniform(0.5, 1)])
 def test_each_cluster_is_fedavg_on_its_members_alone(skewed, selection):
-    outcome = play(skewed, ClustPsi(clusters=2), selection=selection, **RUN)
+    outcome = run_strategy(skewed, ClustPsi(clusters=2), selection=selection, **RUN)
     trainable = np.flatnonzero(skewed.sizes("train"))
     assert set(outcome.cluster) == {1, 2}
     for row, key in ((1, ()), (2, (2,))):
         cluster_ids = trainable[outcome.cluster[trainable] == row]
-        assert_same(outcome.models[row], play(skewed, Only(cluster_ids, key), selection=selection, **RUN).models[0])
+        assert_same(
+            outcome.models[row], run_strategy(skewed, Only(cluster_ids, key), selection=selection, **RUN).models[0]
+        )
 
 
 def test_hospitals_of_opposite_skew_are_two_clusters_and_keep_their_models_apart():
@@ -123,7 +125,7 @@ def test_every_cluster_gives_at_least_one_hospital_a_round():
 
 def test_what_leaves_a_hospital_before_training(skewed):
     def told(strategy: ClustPsi) -> dict[str, int]:
-        ledger = play(skewed, strategy, rounds=1).ledger
+        ledger = run_strategy(skewed, strategy, rounds=1).ledger
         return {
             kind: int(bytes_[0]) // 4
             for t, kind, _, bytes_, _ in ledger.entries

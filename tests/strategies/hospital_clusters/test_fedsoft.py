@@ -14,7 +14,7 @@ from raysim.strategies.hospital_clusters.fedsoft import FedSoft, NearestShares, 
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.selections.sampling import All, Uniform
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 from tests.strategies.contexts import answered_by, hospital, sent, view_of
 from tests.strategies.test_battery import UNEVEN
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
@@ -36,15 +36,18 @@ def told(shares: list[list[float]], rows: list[int]) -> FederationView:
 def test_16_one_centre_without_draws_from_the_mixture_is_fedprox(selection, federation):
     run = {"rounds": 4, "epochs": 3, "selection": selection}
     for lam in (0.3, 2.0):
-        soft = play(federation, replace(PLAIN, lam=lam), **run)
-        prox = play(federation, FedProx(mu=lam), **run)
+        soft = run_strategy(federation, replace(PLAIN, lam=lam), **run)
+        prox = run_strategy(federation, FedProx(mu=lam), **run)
         assert_same(soft.models[1], prox.models[0])
-    assert_different(play(federation, replace(PLAIN, lam=0.3, start="own"), **run).models[1], soft.models[1])
+    assert_different(run_strategy(federation, replace(PLAIN, lam=0.3, start="own"), **run).models[1], soft.models[1])
 
 
 def test_16_without_its_pull_it_is_fedavg(federation):
     run = {"rounds": 4, "epochs": 3, "selection": Uniform(0.5, 2)}
-    assert_same(play(federation, replace(PLAIN, lam=0.0), **run).models[1], play(federation, FedAvg(), **run).models[0])
+    assert_same(
+        run_strategy(federation, replace(PLAIN, lam=0.0), **run).models[1],
+        run_strategy(federation, FedAvg(), **run).models[0],
+    )
 
 
 def test_shares_are_of_rows_and_ties_go_to_the_first():
@@ -177,7 +180,9 @@ def test_a_centre_of_which_nothing_comes_back_stays():
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_hospitals_that_are_lost_leave_numbers(seed, federate):
-    outcome = play(federate([20] * 8), FedSoft(clusters=3), rounds=4, seed=seed, system=SystemSection(dropout=0.6))
+    outcome = run_strategy(
+        federate([20] * 8), FedSoft(clusters=3), rounds=4, seed=seed, system=SystemSection(dropout=0.6)
+    )
     assert np.abs(outcome.models).max() < 10
 
 
@@ -215,13 +220,15 @@ def test_who_is_lost_is_not_drawn_for_ever(federate):
     rates = {f"h{i}": {"rows_per_second": 1.0 if i < 4 else 100.0} for i in range(8)}
     slow = SystemSection.model_validate({"hospitals": rates, "rounds": {"deadline": 5}})
     for seed in range(4):
-        outcome = play(federate([20] * 8), FedSoft(clusters=1, fraction=0.125), rounds=8, seed=seed, system=slow)
+        outcome = run_strategy(
+            federate([20] * 8), FedSoft(clusters=1, fraction=0.125), rounds=8, seed=seed, system=slow
+        )
         assert 0 < sum(row.cohort_size for row in outcome.rounds) < 8
 
 
 def test_traffic(federate):
     federation = federate(UNEVEN)
-    outcome = play(federation, FedSoft(clusters=3, every=2), rounds=4)
+    outcome = run_strategy(federation, FedSoft(clusters=3, every=2), rounds=4)
     size, hospitals = outcome.layout.size, 6
     shares = [
         (t, len(ids), int(b[0]) // 4) for t, kind, ids, b, _ in outcome.ledger.entries if kind == "nearest_shares"
@@ -235,7 +242,7 @@ def test_traffic(federate):
 
 def test_a_hospital_that_never_trained_is_served_its_mixture(federate):
     federation = federate(UNEVEN, [40] * 7)
-    outcome = play(federation, FedSoft(clusters=2, fraction=0.2), rounds=1)
+    outcome = run_strategy(federation, FedSoft(clusters=2, fraction=0.2), rounds=1)
     untrained = [h for h in range(7) if h not in outcome.own_models]
     assert 3 in untrained
     assert len(untrained) > 2
@@ -246,8 +253,8 @@ def test_a_hospital_that_never_trained_is_served_its_mixture(federate):
 
 
 def test_starting_from_the_mixture_sends_no_more_models(federation):
-    assigned = play(federation, FedSoft(clusters=3), rounds=1)
-    mixture = play(federation, FedSoft(clusters=3, start="mixture"), rounds=1)
+    assigned = run_strategy(federation, FedSoft(clusters=3), rounds=1)
+    mixture = run_strategy(federation, FedSoft(clusters=3, start="mixture"), rounds=1)
     assert assigned.rounds[0].bytes_down == mixture.rounds[0].bytes_down
 
 

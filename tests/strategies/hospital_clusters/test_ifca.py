@@ -12,7 +12,7 @@ from raysim.strategies.hospital_clusters.centres import initial_centres
 from raysim.strategies.hospital_clusters.ifca import Ifca, Nearest
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 from tests.strategies.contexts import answered_by, hospital, sent, view_of
 from tests.strategies.hospital_clusters.test_cfl import oppose
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
@@ -29,22 +29,27 @@ def federation(federate: MakeFederation) -> Federation:
 def test_17_one_cluster_is_fedavg(weights, federation):
     run = RUN | {"selection": Uniform(0.5, 2)}
     one, fedavg = Ifca(clusters=1, weights=weights), FedAvg(weights=weights)
-    assert_same(play(federation, one, **run).models, np.repeat(play(federation, fedavg, **run).models, 2, axis=0))
-    assert_different(play(federation, Ifca(clusters=3), **run).models[1], play(federation, fedavg, **run).models[0])
+    assert_same(
+        run_strategy(federation, one, **run).models,
+        np.repeat(run_strategy(federation, fedavg, **run).models, 2, axis=0),
+    )
+    assert_different(
+        run_strategy(federation, Ifca(clusters=3), **run).models[1], run_strategy(federation, fedavg, **run).models[0]
+    )
 
 
 def test_17_equal_starts_leave_everybody_with_the_first(federation):
-    outcome = play(federation, Ifca(clusters=3, spread=0.0), **RUN)
+    outcome = run_strategy(federation, Ifca(clusters=3, spread=0.0), **RUN)
     assert set(outcome.serve["cluster"]) <= {1, 2, 3}
-    assert_same(outcome.models[1], play(federation, FedAvg(weights="uniform"), **RUN).models[0])
+    assert_same(outcome.models[1], run_strategy(federation, FedAvg(weights="uniform"), **RUN).models[0])
     for row in (2, 3):
         assert outcome.models[row].tolist() == [0.0] * outcome.layout.size, "nobody chose it"
 
 
 def test_option_one_with_full_batches_is_a_gradient_step_of_the_whole_cohort(federation):
     full = {"rounds": 4, "batch_size": 0}
-    one = play(federation, Ifca(clusters=1, averaging="gradient"), epochs=5, **full)
-    assert_same(one.models[1], play(federation, FedAvg(weights="uniform"), epochs=1, **full).models[0])
+    one = run_strategy(federation, Ifca(clusters=1, averaging="gradient"), epochs=5, **full)
+    assert_same(one.models[1], run_strategy(federation, FedAvg(weights="uniform"), epochs=1, **full).models[0])
 
 
 def test_option_one_divides_by_the_cohort_and_option_two_by_the_cluster():
@@ -97,7 +102,7 @@ def test_centres_start_apart_and_one_alone_at_the_initial_model():
 @pytest.mark.parametrize("selection", [Uniform(1.0, 1), Uniform(0.5, 1)])
 def test_hospitals_that_disagree_find_each_other(selection, federate, tmp_path):
     opposed = oppose(federate, tmp_path / "opposed")
-    outcome = play(opposed, Ifca(clusters=2), rounds=12, epochs=2, learning_rate=0.5, selection=selection)
+    outcome = run_strategy(opposed, Ifca(clusters=2), rounds=12, epochs=2, learning_rate=0.5, selection=selection)
     served = outcome.serve["cluster"]
     assert outcome.cluster is not None
     assert served.tolist() == outcome.cluster.tolist()
@@ -108,7 +113,7 @@ def test_hospitals_that_disagree_find_each_other(selection, federate, tmp_path):
 
 
 def test_it_is_served_what_has_the_smallest_training_loss(federation):
-    outcome = play(federation, Ifca(clusters=3), selection=Uniform(0.3, 1), **RUN)
+    outcome = run_strategy(federation, Ifca(clusters=3), selection=Uniform(0.3, 1), **RUN)
     for h in range(len(SIZES)):
         rows = federation.rows(h, "train")
         X, y = federation.X[rows].astype(np.float64), federation.y[rows]
@@ -119,7 +124,7 @@ def test_it_is_served_what_has_the_smallest_training_loss(federation):
 
 def test_participants_get_all_models_and_send_one_and_evaluation_costs_nothing(federation):
     for every in (0, 1):
-        outcome = play(federation, Ifca(clusters=3), selection=Uniform(0.5, 1), every=every, **RUN)
+        outcome = run_strategy(federation, Ifca(clusters=3), selection=Uniform(0.5, 1), every=every, **RUN)
         size = outcome.layout.size
         for row in outcome.rounds:
             assert row.bytes_down == 4 * 3 * 3 * size

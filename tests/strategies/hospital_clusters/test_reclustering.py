@@ -21,7 +21,7 @@ from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
 from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.shared.clustering import ReclusteringState, members
-from tests.conftest import MakeFederation, job_of, play, store
+from tests.conftest import MakeFederation, job_of, run_strategy, store
 from tests.strategies.contexts import answered_by, hospital, view_of
 from tests.strategies.test_battery import same
 from tests.strategies.test_identities import assert_different, assert_same
@@ -54,7 +54,10 @@ def states(federation: Federation, strategy: Strategy, **settings) -> tuple[list
 def test_it_is_off_unless_it_is_asked_for(cls, federation):
     """And until its first time comes, it changes nothing."""
     run = {"rounds": 3, "selection": Uniform(0.6, 2)}
-    same(play(federation, cls(clusters=3), **run), play(federation, cls(clusters=3, recluster_every=4), **run))
+    same(
+        run_strategy(federation, cls(clusters=3), **run),
+        run_strategy(federation, cls(clusters=3, recluster_every=4), **run),
+    )
     assert cls().recluster_every == 0
 
 
@@ -115,11 +118,11 @@ def hidden(federate: MakeFederation, folder: Path) -> Federation:
 def test_clusters_that_no_signature_shows_are_found_by_losses(cls, block_scale, federate, tmp_path):
     federation = hidden(federate, tmp_path / "hidden")
     run = {"rounds": 12, "epochs": 2, "learning_rate": 0.5}
-    never = play(federation, cls(clusters=2, block_scale=block_scale), **run)
+    never = run_strategy(federation, cls(clusters=2, block_scale=block_scale), **run)
     assert never.cluster is not None
     assert len(set(never.cluster)) == 1, "signatures are all the same"
     assert never.metrics["cluster"]["auroc"] < 0.7
-    outcome = play(federation, cls(clusters=2, block_scale=block_scale, recluster_every=3), **run)
+    outcome = run_strategy(federation, cls(clusters=2, block_scale=block_scale, recluster_every=3), **run)
     assert outcome.cluster is not None
     assert outcome.cluster.tolist() == [1, 2, 2, 1, 1, 2, 2, 2]
     assert outcome.metrics["cluster"]["auroc"] > 0.9
@@ -161,8 +164,8 @@ def test_losses_are_standardised_and_scaled_by_the_root_of_the_number_of_models(
 
 
 def test_asking_costs_k_models_down_and_k_losses_up_in_the_rounds_in_which_it_happens(federation):
-    outcome = play(federation, Clustered(clusters=3, recluster_every=2), rounds=4)
-    never = play(federation, Clustered(clusters=3), rounds=4)
+    outcome = run_strategy(federation, Clustered(clusters=3, recluster_every=2), rounds=4)
+    never = run_strategy(federation, Clustered(clusters=3), rounds=4)
     size = outcome.layout.size
     for row, plain in zip(outcome.rounds, never.rounds, strict=True):
         asked = row.round % 2 == 0
@@ -175,13 +178,13 @@ def test_asking_costs_k_models_down_and_k_losses_up_in_the_rounds_in_which_it_ha
 def test_a_hierarchy_whose_models_are_one_is_reclustered_without_harm(federation):
     """With alpha = 0 all cluster models are the global one, and clusters only stratify the average."""
     run = {"rounds": 5, "epochs": 2}
-    outcome = play(federation, Hierarchical(clusters=3, recluster_every=2), **run)
+    outcome = run_strategy(federation, Hierarchical(clusters=3, recluster_every=2), **run)
     for row in outcome.models[1:]:
         assert_same(row, outcome.models[0])
     partial = {"rounds": 5, "selection": Uniform(0.5, 2)}
     assert_different(
-        play(federation, Hierarchical(clusters=3, recluster_every=1), **partial).models[0],
-        play(federation, Hierarchical(clusters=3), **partial).models[0],
+        run_strategy(federation, Hierarchical(clusters=3, recluster_every=1), **partial).models[0],
+        run_strategy(federation, Hierarchical(clusters=3), **partial).models[0],
     )
 
 

@@ -13,7 +13,7 @@ from raysim.engine.server.job_checks import check_job
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.moon import Moon
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, job_of, play
+from tests.conftest import MakeFederation, job_of, run_strategy
 from tests.strategies.contexts import hospital, view_of
 from tests.strategies.personal.test_ditto import cohorts
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
@@ -37,9 +37,9 @@ def test_without_mu_there_is_no_contrast():
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 def test_06_without_mu_it_is_fedavg(weights, federation):
     run = RUN | {"rounds": 4, "selection": Uniform(0.5, 2)}
-    fedavg = play(federation, FedAvg(weights=weights), **run)
-    assert_same(play(federation, Moon(mu=0.0, weights=weights), **run).models, fedavg.models)
-    assert_different(play(federation, Moon(mu=5.0, weights=weights), **run).models, fedavg.models)
+    fedavg = run_strategy(federation, FedAvg(weights=weights), **run)
+    assert_same(run_strategy(federation, Moon(mu=0.0, weights=weights), **run).models, fedavg.models)
+    assert_different(run_strategy(federation, Moon(mu=5.0, weights=weights), **run).models, fedavg.models)
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,16 @@ def test_06_without_mu_it_is_fedavg(weights, federation):
 def test_06_the_first_participation_is_that_of_fedavg(model, federation):
     """Not the first round alone: who is drawn for the first time later has no model of its own either."""
     run = RUN | {"selection": Uniform(0.3, 2), "model": model}
-    rounds = next(t for t in range(1, 20) if repeats(play(federation, FedAvg(), rounds=t, **run)))
+    rounds = next(t for t in range(1, 20) if repeats(run_strategy(federation, FedAvg(), rounds=t, **run)))
     assert rounds > 1
     fresh = {"rounds": rounds - 1, **run}
-    assert_same(play(federation, Moon(mu=5.0), **fresh).models, play(federation, FedAvg(), **fresh).models)
+    assert_same(
+        run_strategy(federation, Moon(mu=5.0), **fresh).models, run_strategy(federation, FedAvg(), **fresh).models
+    )
     again = {"rounds": rounds, **run}
-    assert_different(play(federation, Moon(mu=5.0), **again).models, play(federation, FedAvg(), **again).models)
+    assert_different(
+        run_strategy(federation, Moon(mu=5.0), **again).models, run_strategy(federation, FedAvg(), **again).models
+    )
 
 
 def repeats(outcome) -> bool:
@@ -65,7 +69,7 @@ def test_two_rounds_by_autograd(federation):
     """Full batches of everybody, two steps a round, with the loss as the paper writes it."""
     mu, tau, rate = 3.0, 0.4, 0.2
     run = RUN | {"batch_size": 0, "learning_rate": rate}
-    start = play(federation, FedAvg(), rounds=0, **run)
+    start = run_strategy(federation, FedAvg(), rounds=0, **run)
     shapes, theta = start.layout, start.models[0]
     previous = {}
     for _ in range(2):
@@ -93,16 +97,16 @@ def test_two_rounds_by_autograd(federation):
             previous[h] = y_theta.numpy()
             ends.append(previous[h])
         theta = np.average(ends, axis=0, weights=SIZES)
-    outcome = play(federation, Moon(mu=mu, temperature=tau), rounds=2, **run)
+    outcome = run_strategy(federation, Moon(mu=mu, temperature=tau), rounds=2, **run)
     assert_same(outcome.models[0], theta)
-    assert_different(outcome.models[0], play(federation, FedAvg(), rounds=2, **run).models[0])
+    assert_different(outcome.models[0], run_strategy(federation, FedAvg(), rounds=2, **run).models[0])
     for h, kept in previous.items():
         assert_same(outcome.own_models[h], kept)
 
 
 def test_only_the_global_model_serves_and_travels(federation):
     run = RUN | {"rounds": 3, "selection": Uniform(0.5, 2)}
-    outcome, fedavg = play(federation, Moon(), **run), play(federation, FedAvg(), **run)
+    outcome, fedavg = run_strategy(federation, Moon(), **run), run_strategy(federation, FedAvg(), **run)
     assert set(outcome.serve) == {"global"}
     for name in ("bytes_down", "bytes_up"):
         assert [getattr(row, name) for row in outcome.rounds] == [getattr(row, name) for row in fedavg.rounds]

@@ -17,7 +17,7 @@ from raysim.engine.server.job_checks import check_job
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold, VariateState
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, job_of, play
+from tests.conftest import MakeFederation, job_of, run_strategy
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
 WITH_AN_EMPTY_ONE = [9, 4, 0, 13, 7, 1, 6]
@@ -51,17 +51,18 @@ def test_05_the_first_round_is_that_of_fedavg(weights, renew, federation):
     run = {"epochs": 3, "selection": Uniform(0.5, 2)}
     scaffold, fedavg = Scaffold(weights=weights, renew=renew), FedAvg(weights=weights)
     assert_same(
-        play(federation, scaffold, rounds=1, **run).models[0], play(federation, fedavg, rounds=1, **run).models[0]
+        run_strategy(federation, scaffold, rounds=1, **run).models[0],
+        run_strategy(federation, fedavg, rounds=1, **run).models[0],
     )
-    several = play(federation, scaffold, rounds=3, **run).models[0]
-    assert_different(several, play(federation, fedavg, rounds=3, **run).models[0])
+    several = run_strategy(federation, scaffold, rounds=3, **run).models[0]
+    assert_different(several, run_strategy(federation, fedavg, rounds=3, **run).models[0])
 
 
 @pytest.mark.parametrize("renew", ["steps", "gradient"])
 def test_05_one_full_batch_step_of_everybody_is_fedavg_in_every_round(renew, federation):
     run = {"rounds": 6, "batch_size": 0, "epochs": 1}
-    fedavg = play(federation, FedAvg(weights="uniform"), **run)
-    assert_same(play(federation, Scaffold(renew=renew), **run).models[0], fedavg.models[0])
+    fedavg = run_strategy(federation, FedAvg(weights="uniform"), **run)
+    assert_same(run_strategy(federation, Scaffold(renew=renew), **run).models[0], fedavg.models[0])
 
 
 @pytest.mark.parametrize("renew", ["steps", "gradient"])
@@ -104,7 +105,7 @@ def test_rounds_by_hand(renew, server_rate, federation):
         local_variates = renewed
     strategy = Scaffold(renew=renew, server_rate=server_rate)
     run = {"epochs": steps, "learning_rate": rate, "batch_size": 0}
-    assert_same(play(federation, strategy, rounds=3, **run).models, theta[None, :])
+    assert_same(run_strategy(federation, strategy, rounds=3, **run).models, theta[None, :])
     _, seen = variates(federation, strategy, rounds=4, **run)
     assert_same(seen[-1][0], c)
 
@@ -112,9 +113,11 @@ def test_rounds_by_hand(renew, server_rate, federation):
 def test_a_short_last_batch_is_a_step(federation):
     """Nine rows in batches of 4 are three steps: after one round c_i is the mean gradient of the steps taken."""
     _, ((c, _),) = variates(federation, Scaffold(), rounds=2, epochs=2, batch_size=4)
-    fedavg = play(federation, FedAvg(weights="uniform"), rounds=1, epochs=2, batch_size=4)
+    fedavg = run_strategy(federation, FedAvg(weights="uniform"), rounds=1, epochs=2, batch_size=4)
     steps = 2 * -(-np.array(SIZES) // 4)
-    ends = np.stack([play(federation, _Only(h), rounds=1, epochs=2, batch_size=4).models[0] for h in range(len(SIZES))])
+    ends = np.stack(
+        [run_strategy(federation, _Only(h), rounds=1, epochs=2, batch_size=4).models[0] for h in range(len(SIZES))]
+    )
     assert_same(ends.mean(axis=0), fedavg.models[0])
     assert_same(c, (-ends / (0.1 * steps[:, None])).mean(axis=0))
 
@@ -146,7 +149,7 @@ def test_batch_statistics_have_no_variate(renew, federation):
 
 
 def test_both_vectors_travel_both_ways(federation):
-    outcome = play(federation, Scaffold(), rounds=2, selection=Uniform(0.5, 2))
+    outcome = run_strategy(federation, Scaffold(), rounds=2, selection=Uniform(0.5, 2))
     size = outcome.layout.size
     assert [row.bytes_down for row in outcome.rounds] == [4 * 3 * 2 * size] * 2
     assert [row.bytes_up for row in outcome.rounds] == [4 * 3 * (2 * size + 1)] * 2

@@ -11,7 +11,7 @@ from raysim.strategies.one_model.adaptive import FedAdagrad, FedAdam, FedYogi
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedavgm import FedAvgM
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
 ADAPTIVE = (FedAdagrad, FedAdam, FedYogi)
@@ -39,19 +39,21 @@ def federation(federate: MakeFederation) -> Federation:
 
 def test_03_fedavgm_without_momentum_or_in_the_first_round_is_fedavg(federation):
     run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 1)}
-    fedavg = play(federation, FedAvg(), **run).models
-    assert_same(play(federation, FedAvgM(momentum=0.0), **run).models, fedavg)
-    assert_different(play(federation, FedAvgM(momentum=0.9), **run).models, fedavg)
+    fedavg = run_strategy(federation, FedAvg(), **run).models
+    assert_same(run_strategy(federation, FedAvgM(momentum=0.0), **run).models, fedavg)
+    assert_different(run_strategy(federation, FedAvgM(momentum=0.9), **run).models, fedavg)
     run["rounds"] = 1
-    assert_same(play(federation, FedAvgM(momentum=0.9), **run).models, play(federation, FedAvg(), **run).models)
+    assert_same(
+        run_strategy(federation, FedAvgM(momentum=0.9), **run).models, run_strategy(federation, FedAvg(), **run).models
+    )
 
 
 def test_04_fedyogi_is_fedadam_in_the_first_round(federation):
     yogi, adam = FedYogi(server_learning_rate=0.1, tau=0.01), FedAdam(server_learning_rate=0.1, tau=0.01)
     run = {"rounds": 1, "epochs": 2}
-    assert_same(play(federation, yogi, **run).models, play(federation, adam, **run).models)
+    assert_same(run_strategy(federation, yogi, **run).models, run_strategy(federation, adam, **run).models)
     run["rounds"] = 4
-    assert_different(play(federation, yogi, **run).models, play(federation, adam, **run).models)
+    assert_different(run_strategy(federation, yogi, **run).models, run_strategy(federation, adam, **run).models)
 
 
 def test_fedyogi_differs_from_fedadam_in_the_first_round_where_the_accumulator_starts_above_zero():
@@ -128,7 +130,7 @@ def test_a_round_without_participants_leaves_the_server_as_it_was(method, federa
             seen.append(state)
             return view.trainable if round in (1, 4) else np.empty(0, dtype=np.int64)
 
-    outcome = play(federation, Idle(), rounds=4)
+    outcome = run_strategy(federation, Idle(), rounds=4)
     assert seen[1] is seen[2] is seen[3]
     assert seen[1] is not seen[0]
     assert_different(outcome.models, seen[3].models)
@@ -136,9 +138,9 @@ def test_a_round_without_participants_leaves_the_server_as_it_was(method, federa
 
 @pytest.mark.parametrize("method", [FedAvgM, *ADAPTIVE])
 def test_uniform_weights_count_every_participant_alike(method, federation):
-    by_rows = play(federation, method(), rounds=2).models
-    assert_different(play(federation, method(weights="uniform"), rounds=2).models, by_rows)
-    assert_same(play(federation, method(weights="floor", minimum_weight=0.0), rounds=2).models, by_rows)
+    by_rows = run_strategy(federation, method(), rounds=2).models
+    assert_different(run_strategy(federation, method(weights="uniform"), rounds=2).models, by_rows)
+    assert_same(run_strategy(federation, method(weights="floor", minimum_weight=0.0), rounds=2).models, by_rows)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from raysim.strategies.patient_clusters.fedgmc import FedGmc
 from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
 from raysim.strategies.patient_clusters.kfed import KFed
 from raysim.strategies.selections.sampling import All, Uniform
-from tests.conftest import MakeFederation, play, store
+from tests.conftest import MakeFederation, run_strategy, store
 from tests.strategies.contexts import hospital, sent, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
@@ -68,33 +68,33 @@ MIXED = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.4, 0.3, 0.3], [1.
 def test_17_one_cluster_is_fedavg_to_the_last_bit(method, federation):
     for selection in (All(), Uniform(0.5, 2)):
         run = RUN | {"selection": selection}
-        one, fedavg = play(federation, method(clusters=1), **run), play(federation, FedAvg(), **run)
+        one, fedavg = run_strategy(federation, method(clusters=1), **run), run_strategy(federation, FedAvg(), **run)
         np.testing.assert_array_equal(one.models, np.repeat(fedavg.models, 2, axis=0))
         np.testing.assert_array_equal(one.figures["cluster"], fedavg.figures["global"])
-    assert_different(play(federation, method(clusters=2), **run).models[1], fedavg.models[0])
+    assert_different(run_strategy(federation, method(clusters=2), **run).models[1], fedavg.models[0])
 
 
 def test_one_cluster_that_shares_is_fedprox(federation):
     run = RUN | {"rounds": 4, "selection": Uniform(0.5, 2)}
-    one = play(federation, FedGmc(clusters=1, lam=0.4, mu=0.3, alpha=0.6), **run)
-    assert_same(one.models[1], play(federation, FedProx(mu=2 * (0.4 + 0.3)), **run).models[0])
+    one = run_strategy(federation, FedGmc(clusters=1, lam=0.4, mu=0.3, alpha=0.6), **run)
+    assert_same(one.models[1], run_strategy(federation, FedProx(mu=2 * (0.4 + 0.3)), **run).models[0])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0])
 def test_row_0_is_the_mean_of_all_clusters_and_alpha_draws_them_to_it(alpha, federation):
-    outcome = play(federation, FedGmc(clusters=3, alpha=alpha), **RUN)
+    outcome = run_strategy(federation, FedGmc(clusters=3, alpha=alpha), **RUN)
     assert outcome.clusters_of_patients is not None
     rows = outcome.clusters_of_patients.sum(axis=0)
     assert_same(rows @ outcome.models[1:] / rows.sum(), outcome.models[0])
     spread = np.abs(outcome.models[1:] - outcome.models[0]).max()
     assert spread == 0 if alpha == 0 else spread > 1e-3
-    plain = play(federation, FedGmc(clusters=3), **RUN)
+    plain = run_strategy(federation, FedGmc(clusters=3), **RUN)
     if alpha == 1:
         np.testing.assert_array_equal(outcome.models, plain.models)
 
 
 def test_a_pull_to_the_mean_of_all_costs_each_hospital_one_more_model_down(federation):
-    plain, sharing = (play(federation, FedGmc(clusters=2, mu=mu), **RUN) for mu in (0.0, 0.5))
+    plain, sharing = (run_strategy(federation, FedGmc(clusters=2, mu=mu), **RUN) for mu in (0.0, 0.5))
     assert plain.rounds[0].bytes_down + 4 * 4 * len(SIZES) == sharing.rounds[0].bytes_down
     assert plain.clusters_of_patients is not None
     assert plain.rounds[0].bytes_down == 4 * 4 * np.count_nonzero(plain.clusters_of_patients)
@@ -107,7 +107,7 @@ def test_patient_clusters_that_matter_are_found_and_pay(method, tmp_path):
     """Labels contradict each other between types of patients, who are told apart by other features."""
     federation = typed(tmp_path / "typed", MIXED)
     run = {"rounds": 15, "epochs": 2, "batch_size": 16, "learning_rate": 0.3}
-    outcome, fedavg = play(federation, method(), **run), play(federation, FedAvg(), **run)
+    outcome, fedavg = run_strategy(federation, method(), **run), run_strategy(federation, FedAvg(), **run)
     if method is not Cbfl:  # the means of hospitals do not tell types apart
         assert outcome.facts == {"patient_clusters": 3, "patient_clusters_found": 3}
         kinds = type_of(federation.X)
@@ -132,7 +132,7 @@ def test_patient_clusters_that_matter_are_found_and_pay(method, tmp_path):
 def test_what_is_told_once(strategy, kind, scalars, tmp_path):
     """One bit of each column, the summary of the four continuous ones, and how many rows are in each cluster."""
     federation = typed(tmp_path / "typed", MIXED, train=20, test=5)
-    outcome = play(federation, strategy, rounds=1)
+    outcome = run_strategy(federation, strategy, rounds=1)
     scalars_by_kind = {name: sent // 4 for t, name, _, sent, _ in outcome.ledger.entries if t == 0}
     assert list(scalars_by_kind) == ["size", "continuous_features", kind, "group_sizes", "metrics"]
     assert set(scalars_by_kind["continuous_features"].tolist()) == {5}
@@ -142,7 +142,7 @@ def test_what_is_told_once(strategy, kind, scalars, tmp_path):
 
 def test_features_all_with_values_need_no_hospital(tmp_path):
     federation = typed(tmp_path / "typed", MIXED, train=20, test=5)
-    outcome = play(federation, FedGmc(features="values", clusters=2), rounds=1)
+    outcome = run_strategy(federation, FedGmc(features="values", clusters=2), rounds=1)
     assert "continuous_features" not in {kind for _, kind, _, _, _ in outcome.ledger.entries}
 
 
@@ -188,7 +188,7 @@ def test_a_cluster_without_training_rows_is_left_out(tmp_path):
     bounds = [[0, 12, 12, 20], [20, 32, 32, 40], [40, 52, 52, 60]]
     (tmp_path / "sides").mkdir()
     federation = store(tmp_path / "sides", X, y, np.array(bounds))
-    outcome = play(federation, Cbfl(clusters=3), rounds=2)
+    outcome = run_strategy(federation, Cbfl(clusters=3), rounds=2)
     assert outcome.facts == {"patient_clusters": 2, "patient_clusters_found": 3}
     assert outcome.models.shape[0] == 3
     assert outcome.clusters_of_patients is not None
@@ -214,7 +214,7 @@ def test_fewer_patients_than_components_constant_features_and_one_class(method, 
     (tmp_path / "odd").mkdir()
     federation = store(tmp_path / "odd", X, y, bounds)
     for features in ("continuous", "values"):
-        outcome: Outcome = play(federation, method(features=features), **RUN)
+        outcome: Outcome = run_strategy(federation, method(features=features), **RUN)
         assert np.isfinite(outcome.models).all()
         assert outcome.clusters_of_patients is not None
         assert outcome.clusters_of_patients.sum(axis=1).tolist() == train
@@ -227,14 +227,14 @@ def test_without_a_continuous_feature_there_is_a_remedy(method, federate, tmp_pa
     (tmp_path / "binary").mkdir()
     federation = store(tmp_path / "binary", drawn.X > 0, drawn.y, drawn.bounds)
     with pytest.raises(ConfigError, match=r"^strategy\.features: continuous, but no feature .* set features: values"):
-        play(federation, method(), rounds=1)
-    assert play(federation, method(features="values"), rounds=1).metrics
+        run_strategy(federation, method(), rounds=1)
+    assert run_strategy(federation, method(features="values"), rounds=1).metrics
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("sizes", [[12], [12, 9], [12, 9, 11]])
 def test_few_hospitals(method, sizes, federate):
-    assert np.isfinite(play(federate(sizes), method(), rounds=1).models).all()
+    assert np.isfinite(run_strategy(federate(sizes), method(), rounds=1).models).all()
 
 
 @pytest.mark.parametrize(

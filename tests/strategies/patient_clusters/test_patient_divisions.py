@@ -18,7 +18,7 @@ from raysim.strategies.patient_clusters.encoding import encoded, load_encoder
 from raysim.strategies.patient_clusters.kfed import KFed, local_centres, server_centres
 from raysim.strategies.selections.sampling import All, Uniform
 from raysim.strategies.shared.encoders import patient_encoder
-from tests.conftest import MakeFederation, play, store
+from tests.conftest import MakeFederation, run_strategy, store
 from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_battery import same
 
@@ -62,7 +62,7 @@ def test_centres_of_a_cluster_that_is_left_out_go_to_the_nearest_that_is_left():
 
 
 def test_patients_of_a_run_are_divided_as_a_loop_over_hospitals_says(federation):
-    outcome = play(federation, KFed(clusters=3, local_clusters=2, inherit=True), **RUN)
+    outcome = run_strategy(federation, KFed(clusters=3, local_clusters=2, inherit=True), **RUN)
     ids = [h for h, n in enumerate(SIZES) if n]
     by_hospital = {
         h: local_centres(federation.X[federation.rows(h, "train")].astype(float), 2, stream(1, "local_centres", 0, h))
@@ -84,16 +84,19 @@ def test_patients_of_a_run_are_divided_as_a_loop_over_hospitals_says(federation)
 def test_one_cluster_that_is_inherited_is_fedavg(federation):
     for selection in (All(), Uniform(0.5, 2)):
         run = RUN | {"selection": selection}
-        one, fedavg = play(federation, KFed(clusters=1, inherit=True), **run), play(federation, FedAvg(), **run)
+        one, fedavg = (
+            run_strategy(federation, KFed(clusters=1, inherit=True), **run),
+            run_strategy(federation, FedAvg(), **run),
+        )
         np.testing.assert_array_equal(one.models, np.repeat(fedavg.models, 2, axis=0))
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_placement_changes_nothing(precision, federation):
     run = RUN | {"precision": precision, "selection": Uniform(0.6, 2)}
-    alone = play(federation, KFed(inherit=True), **run)
+    alone = run_strategy(federation, KFed(inherit=True), **run)
     for actors in (2, 6):
-        same(alone, play(federation, KFed(inherit=True), actors=actors, **run))
+        same(alone, run_strategy(federation, KFed(inherit=True), actors=actors, **run))
 
 
 def test_hospitals_of_few_rows_and_of_rows_all_alike(tmp_path: Path):
@@ -103,7 +106,7 @@ def test_hospitals_of_few_rows_and_of_rows_all_alike(tmp_path: Path):
     X = np.random.default_rng(0).normal(size=(stops[-1], 3))
     X[bounds[1, 0] : bounds[1, 1]] = X[bounds[3, 0] : bounds[3, 1]] = 0.5
     federation = store(tmp_path, X, np.arange(len(X)) % 2, bounds)
-    outcome = play(federation, KFed(inherit=True), **RUN)
+    outcome = run_strategy(federation, KFed(inherit=True), **RUN)
     assert outcome.clusters_of_patients is not None
     assert outcome.clusters_of_patients.sum(axis=1).tolist() == train
     assert np.count_nonzero(outcome.clusters_of_patients[3]) == 1, "they are all alike"
@@ -140,7 +143,10 @@ def test_the_encoder_decides_what_is_near():
 
 
 def test_an_encoder_that_changes_nothing_changes_nothing(federation):
-    plain, encoder = play(federation, Cbfl(), **RUN), play(federation, Cbfl(encoder=f"{HERE}.same_values"), **RUN)
+    plain, encoder = (
+        run_strategy(federation, Cbfl(), **RUN),
+        run_strategy(federation, Cbfl(encoder=f"{HERE}.same_values"), **RUN),
+    )
     same(plain, encoder)
     assert (plain.setup, plain.clusters_of_patients.tolist()) == (encoder.setup, encoder.clusters_of_patients.tolist())
 
@@ -173,7 +179,7 @@ def test_an_encoder_that_loses_rows_is_refused_before_hospitals_run_it(federatio
     with pytest.raises(
         ConfigError, match=r"^strategy\.encoder: .*summed returned an array of shape \(1,\) for rows of"
     ):
-        play(federation, Cbfl(encoder=f"{HERE}.summed"), rounds=1)
+        run_strategy(federation, Cbfl(encoder=f"{HERE}.summed"), rounds=1)
 
 
 def test_patients_do_not_inherit_unless_it_is_said():

@@ -11,7 +11,7 @@ from raysim.strategies.base import OWN
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, play, store
+from tests.conftest import MakeFederation, run_strategy, store
 from tests.strategies.contexts import hospital, view_of
 from tests.strategies.one_model.test_scaffold import gradient
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
@@ -25,8 +25,8 @@ def federation(federate: MakeFederation) -> Federation:
 @pytest.mark.parametrize("lam", [0.0, 1.0, 30.0])
 def test_21_the_federated_model_is_that_of_fedavg(lam, federation):
     run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 2)}
-    outcome = play(federation, Ditto(lam=lam, epochs=3, learning_rate=0.02), **run)
-    assert_same(outcome.models[0], play(federation, FedAvg(), **run).models[0])
+    outcome = run_strategy(federation, Ditto(lam=lam, epochs=3, learning_rate=0.02), **run)
+    assert_same(outcome.models[0], run_strategy(federation, FedAvg(), **run).models[0])
     assert_same(outcome.models[1], np.zeros(4))
     assert set(outcome.metrics) == {"global", "personal"}
 
@@ -35,9 +35,9 @@ def test_models_of_their_own_by_hand(federation):
     """``v <- v - eta (grad L_i(v) + lam (v - w))`` with full batches, in the rounds in which a hospital takes part."""
     lam, rate, steps = 0.7, 0.2, 3
     run = {"batch_size": 0, "selection": Uniform(0.5, 2)}
-    w = [np.zeros(4)] + [play(federation, FedAvg(), rounds=t, **run).models[0] for t in (1, 2, 3)]
+    w = [np.zeros(4)] + [run_strategy(federation, FedAvg(), rounds=t, **run).models[0] for t in (1, 2, 3)]
     personal = {}
-    outcome = play(federation, Ditto(lam=lam, epochs=steps, learning_rate=rate), rounds=4, **run)
+    outcome = run_strategy(federation, Ditto(lam=lam, epochs=steps, learning_rate=rate), rounds=4, **run)
     for t, ids in cohorts(outcome):
         for h in ids:
             v = personal.get(h, np.zeros(4))
@@ -56,7 +56,7 @@ def cohorts(outcome):
 
 
 def test_21_without_pull_it_is_local_training_with_batches_of_its_own(federation):
-    outcome = play(federation, Ditto(lam=0.0), rounds=3, selection=Uniform(0.5, 2))
+    outcome = run_strategy(federation, Ditto(lam=0.0), rounds=3, selection=Uniform(0.5, 2))
     personal = {}
     for t, ids in cohorts(outcome):
         for h in ids:
@@ -77,11 +77,11 @@ def test_21_without_pull_it_is_local_training_with_batches_of_its_own(federation
 def test_one_step_from_the_received_model_is_not_pulled(federation):
     """In round 1 a hospital's own model starts where the received one is."""
     run = {"rounds": 1, "batch_size": 0}
-    ends = [play(federation, Ditto(lam=lam), **run).own_models for lam in (0.0, 5.0)]
+    ends = [run_strategy(federation, Ditto(lam=lam), **run).own_models for lam in (0.0, 5.0)]
     assert ends[0].keys() == ends[1].keys() == set(range(len(SIZES)))
     for h, v in ends[0].items():
         assert_same(v, ends[1][h])
-    two = [play(federation, Ditto(lam=lam), **run | {"rounds": 2}).own_models for lam in (0.0, 5.0)]
+    two = [run_strategy(federation, Ditto(lam=lam), **run | {"rounds": 2}).own_models for lam in (0.0, 5.0)]
     assert_different(two[0][0], two[1][0])
 
 
@@ -94,8 +94,8 @@ def test_the_pull_alone_reaches_its_quadratics_closed_form(tmp_path):
     y = np.array([0, 1, 0, 1, 1, 0, 0])
     federation = store(tmp_path, X, y, [[0, 4, 4, 4], [4, 6, 6, 7]])
     lam, rate, steps = 0.8, 0.3, 5
-    outcome = play(federation, Ditto(lam=lam, epochs=steps, learning_rate=rate), rounds=2, batch_size=0)
-    w = play(federation, FedAvg(), rounds=1, batch_size=0).models[0]
+    outcome = run_strategy(federation, Ditto(lam=lam, epochs=steps, learning_rate=rate), rounds=2, batch_size=0)
+    w = run_strategy(federation, FedAvg(), rounds=1, batch_size=0).models[0]
     assert w[0] > 0.01
     assert w[1] == 0.0
     assert outcome.own_models[0] == pytest.approx(w - (1 - rate * lam) ** steps * w, abs=1e-12)
@@ -103,7 +103,7 @@ def test_the_pull_alone_reaches_its_quadratics_closed_form(tmp_path):
 
 def test_who_never_took_part_has_no_figures_and_who_has_no_rows_those_of_the_federated_model(federate):
     federation = federate([9, 8, 0, 7], [5, 6, 4, 8])
-    outcome = play(federation, Ditto(), rounds=1, selection=Uniform(0.1, 1))
+    outcome = run_strategy(federation, Ditto(), rounds=1, selection=Uniform(0.1, 1))
     (took_part,) = outcome.own_models
     assert outcome.serve["personal"].tolist() == [OWN, OWN, 0, OWN]
     for h in {0, 1, 3} - {took_part}:
@@ -120,7 +120,7 @@ def log_loss() -> int:
 
 def test_a_model_of_ones_own_costs_no_traffic(federation):
     run = {"rounds": 2, "selection": Uniform(0.5, 2)}
-    outcome, fedavg = play(federation, Ditto(), **run), play(federation, FedAvg(), **run)
+    outcome, fedavg = run_strategy(federation, Ditto(), **run), run_strategy(federation, FedAvg(), **run)
     for name in ("bytes_down", "bytes_up"):
         assert [getattr(row, name) for row in outcome.rounds] == [getattr(row, name) for row in fedavg.rounds]
 

@@ -28,7 +28,7 @@ from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import Uniform
 from raysim.training.base import Layout, Optimizer, Task
 from raysim.training.kernels.linear import LinearModel
-from tests.conftest import MakeFederation, job_of, play, store
+from tests.conftest import MakeFederation, job_of, run_strategy, store
 from tests.strategies.contexts import hospital, view_of
 from tests.strategies.one_model.test_scaffold import gradient
 from tests.strategies.personal.test_ditto import cohorts
@@ -48,18 +48,21 @@ def federation(federate: MakeFederation) -> Federation:
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 def test_21_an_empty_head_is_fedavg(strategy, weights, federation):
     run = {"rounds": 3, "epochs": 2, "selection": Uniform(0.5, 2), "model": MLP}
-    outcome = play(federation, replace(strategy, head=(), weights=weights), **run)
-    fedavg = play(federation, FedAvg(weights=weights), **run)
+    outcome = run_strategy(federation, replace(strategy, head=(), weights=weights), **run)
+    fedavg = run_strategy(federation, FedAvg(weights=weights), **run)
     assert_same(outcome.models, fedavg.models)
     np.testing.assert_array_equal(outcome.figures["personal"], fedavg.figures["global"])
     assert [row.bytes_up for row in outcome.rounds] == [row.bytes_up for row in fedavg.rounds]
-    assert_different(play(federation, strategy, **run).models, fedavg.models)
+    assert_different(run_strategy(federation, strategy, **run).models, fedavg.models)
 
 
 @BOTH
 def test_21_an_empty_body_is_local_training(strategy, federation):
     run = {"rounds": 3, "epochs": 2}
-    outcome, local = play(federation, replace(strategy, head=EVERYTHING), **run), play(federation, Local(), **run)
+    outcome, local = (
+        run_strategy(federation, replace(strategy, head=EVERYTHING), **run),
+        run_strategy(federation, Local(), **run),
+    )
     assert outcome.own_models.keys() == local.own_models.keys()
     for h, theta in local.own_models.items():
         assert_same(outcome.own_models[h], theta)
@@ -72,11 +75,13 @@ def test_21_an_empty_body_is_local_training(strategy, federation):
 def test_a_head_that_is_trained_alone_has_its_own_optimiser_and_rate(optimizer, federation):
     """With an empty body it is all that FedRep trains."""
     own = {"head": EVERYTHING, "head_optimizer": optimizer, "head_learning_rate": 0.03}
-    local = play(federation, Local(), rounds=1, epochs=2, learning_rate=0.03, optimizer=optimizer)
-    outcome = play(federation, FedRep(**own), rounds=1, epochs=2, learning_rate=0.7)
+    local = run_strategy(federation, Local(), rounds=1, epochs=2, learning_rate=0.03, optimizer=optimizer)
+    outcome = run_strategy(federation, FedRep(**own), rounds=1, epochs=2, learning_rate=0.7)
     for h, theta in local.own_models.items():
         assert_same(outcome.own_models[h], theta)
-    assert_different(play(federation, FedRep(head=EVERYTHING), rounds=1, epochs=2).own_models[0], local.own_models[0])
+    assert_different(
+        run_strategy(federation, FedRep(head=EVERYTHING), rounds=1, epochs=2).own_models[0], local.own_models[0]
+    )
     for wrong in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match=r"head_learning_rate: .* is not (finite; it must be )?greater than 0"):
             FedPer(head_learning_rate=wrong)
@@ -85,8 +90,8 @@ def test_a_head_that_is_trained_alone_has_its_own_optimiser_and_rate(optimizer, 
 @BOTH
 def test_21_an_empty_body_trains_in_the_rounds_in_which_a_hospital_is_drawn(strategy, federation):
     run = {"epochs": 2, "selection": Uniform(0.5, 1)}
-    three = play(federation, replace(strategy, head=EVERYTHING), rounds=3, **run)
-    two = play(federation, replace(strategy, head=EVERYTHING), rounds=2, **run)
+    three = run_strategy(federation, replace(strategy, head=EVERYTHING), rounds=3, **run)
+    two = run_strategy(federation, replace(strategy, head=EVERYTHING), rounds=2, **run)
     *_, (_, last) = cohorts(three)
     for h, theta in three.own_models.items():
         if h not in last:
@@ -106,7 +111,7 @@ def test_fedper_by_hand(federation):
             ends.append(theta)
         body = np.average([theta[:3] for theta in ends], axis=0, weights=SIZES)
         heads = np.array([theta[3] for theta in ends])
-    outcome = play(federation, FedPer(), rounds=3, epochs=2, batch_size=0)
+    outcome = run_strategy(federation, FedPer(), rounds=3, epochs=2, batch_size=0)
     assert_same(outcome.models[0], np.append(body, 0.0))
     assert_same(np.array([outcome.own_models[h][3] for h in range(len(SIZES))]), heads)
 
@@ -121,7 +126,7 @@ def test_a_head_that_has_diverged_is_told_though_nobody_else_sees_it(federation,
     train = LinearModel.train
     monkeypatch.setattr(LinearModel, "train", trained)
     with pytest.raises(TrainingDiverged, match="hospital 'h1' diverge in round 1"):
-        play(federation, FedPer(), rounds=2)
+        run_strategy(federation, FedPer(), rounds=2)
 
 
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
@@ -139,7 +144,7 @@ def test_fedrep_by_hand(weights, federation):
             ends.append(theta)
         body = np.average([theta[:3] for theta in ends], axis=0, weights=SIZES if weights == "samples" else None)
         heads = np.array([theta[3] for theta in ends])
-    outcome = play(federation, FedRep(head_epochs=3, weights=weights), rounds=3, epochs=2, batch_size=0)
+    outcome = run_strategy(federation, FedRep(head_epochs=3, weights=weights), rounds=3, epochs=2, batch_size=0)
     assert_same(outcome.models[0], np.append(body, 0.0))
     assert_same(np.array([outcome.own_models[h][3] for h in range(len(SIZES))]), heads)
 
@@ -153,8 +158,8 @@ def test_the_head_is_fitted_to_the_last_body_and_kept(cls, federation):
             seen.append(super().personalize(view, state))
             return seen[-1]
 
-    play(federation, Watched(), rounds=1)
-    play(federation, Watched(final_head_epochs=2), rounds=1)
+    run_strategy(federation, Watched(), rounds=1)
+    run_strategy(federation, Watched(final_head_epochs=2), rounds=1)
     assert seen[0] is None
     last = seen[-1]
     assert (last.training.epochs, last.training.keep, last.upload) == (2, True, None)
@@ -171,15 +176,15 @@ def test_the_head_is_trained_before_the_body_unless_for_no_epochs(epochs, phases
             seen.append(super().problem(view, state, ids))
             return seen[-1]
 
-    play(federation, Watched(head_epochs=epochs), rounds=1)
+    run_strategy(federation, Watched(head_epochs=epochs), rounds=1)
     assert [len(problem.chain) for problem in seen] == [phases]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 def test_no_head_epochs_keep_all_heads_at_their_start(optimizer, federation):
     run = {"rounds": 3, "epochs": 2, "model": MLP, "optimizer": optimizer, "learning_rate": 0.02}
-    outcome = play(federation, FedRep(head_epochs=0), **run)
-    start = play(federation, FedAvg(), **run | {"rounds": 0}).models[0]
+    outcome = run_strategy(federation, FedRep(head_epochs=0), **run)
+    start = run_strategy(federation, FedAvg(), **run | {"rounds": 0}).models[0]
     head = slice(outcome.layout.slices["layers.1.weight"].start, None)
     for theta in outcome.own_models.values():
         assert theta[head].tolist() == start[head].tolist()
@@ -191,8 +196,8 @@ def test_no_head_epochs_keep_all_heads_at_their_start(optimizer, federation):
 def test_the_head_never_leaves_a_hospital(strategy, model, federation):
     """The server's head is the common start's after every round, and only the body is paid for."""
     run = {"epochs": 2, "selection": Uniform(0.5, 2), "model": model}
-    start = play(federation, FedAvg(), rounds=0, **run).models[0]
-    outcome = play(federation, strategy, rounds=3, **run)
+    start = run_strategy(federation, FedAvg(), rounds=0, **run).models[0]
+    outcome = run_strategy(federation, strategy, rounds=3, **run)
     assert outcome.private is not None
     expected = [False] * 3 + [True] if model is None else [False] * 12 + [True] * 8
     assert outcome.private.tolist() == expected
@@ -205,7 +210,7 @@ def test_the_head_never_leaves_a_hospital(strategy, model, federation):
 
 @BOTH
 def test_what_serves_a_hospital_is_the_last_body_with_its_own_head(strategy, federation):
-    outcome = play(federation, strategy, rounds=2, epochs=2, selection=Uniform(0.4, 1), model=MLP)
+    outcome = run_strategy(federation, strategy, rounds=2, epochs=2, selection=Uniform(0.4, 1), model=MLP)
     assert outcome.private is not None
     stored = named_tensors(served(federation, outcome, "float64").vectors, outcome.layout)
     for h, name in enumerate(federation.hospitals):
@@ -235,7 +240,7 @@ def figure(name: str) -> int:
 @BOTH
 def test_final_epochs_fit_every_head_to_the_last_body_and_move_nothing_else(strategy, federation):
     run = {"rounds": 2, "selection": Uniform(0.3, 1), "batch_size": 0}
-    before, after = (play(federation, replace(strategy, final_head_epochs=e), **run) for e in (0, 4))
+    before, after = (run_strategy(federation, replace(strategy, final_head_epochs=e), **run) for e in (0, 4))
     assert_same(after.models, before.models)
     assert len(before.own_models) < len(after.own_models) == len(SIZES)
     for h in range(len(SIZES)):
@@ -257,8 +262,8 @@ def test_heads_find_hospitals_that_differ_in_prevalence_alone(strategy, federate
     (tmp_path / "cuts").mkdir()
     federation = store(tmp_path / "cuts", drawn.X, labels, drawn.bounds)
     run = {"rounds": 10, "epochs": 3, "learning_rate": 0.5, "batch_size": 32}
-    accuracy = play(federation, strategy, **run).metrics["personal"]["accuracy"]
-    assert accuracy > play(federation, FedAvg(), **run).metrics["global"]["accuracy"] + 0.05
+    accuracy = run_strategy(federation, strategy, **run).metrics["personal"]["accuracy"]
+    assert accuracy > run_strategy(federation, FedAvg(), **run).metrics["global"]["accuracy"] + 0.05
     assert accuracy > 0.9
 
 
@@ -279,7 +284,7 @@ def test_a_module_whose_head_is_named(strategy, federation):
     for head, expected in ((None, ["head.2"]), (("head",), ["head.0", "head.2"]), (("body.1",), ["body.1"])):
         how = replace(strategy, head=head)
         check_job(job_of(federation, how, model=spec), federation)
-        outcome = play(federation, how, model=spec, rounds=1)
+        outcome = run_strategy(federation, how, model=spec, rounds=1)
         assert outcome.private is not None
         inside = {name for name, part in outcome.layout.slices.items() if outcome.private[part].any()}
         assert inside == {name for name in outcome.layout.names if name.rpartition(".")[0] in expected}
@@ -294,7 +299,7 @@ class Normed(nn.Sequential):
 
 @BOTH
 def test_the_head_is_the_last_layer_that_is_trained(strategy, federation):
-    outcome = play(federation, strategy, model=ModelSpec(None, f"{__name__}.Normed", {}, "default"), rounds=1)
+    outcome = run_strategy(federation, strategy, model=ModelSpec(None, f"{__name__}.Normed", {}, "default"), rounds=1)
     assert outcome.layout.names[-2:] == ("1.running_mean", "1.running_var")
     inside = {name for name, part in outcome.layout.slices.items() if outcome.private[part].any()}
     assert inside == {"2.weight", "2.bias"}

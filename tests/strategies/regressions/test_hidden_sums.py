@@ -22,7 +22,7 @@ from raysim.strategies.regressions.odal import Odal
 from raysim.strategies.regressions.own_intercepts import OwnIntercepts
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from raysim.strategies.selections.sampling import All
-from tests.conftest import MakeFederation, job_of, play, run
+from tests.conftest import MakeFederation, job_of, run, run_strategy
 from tests.equality import same_models
 from tests.strategies.regressions.federations import federation_of
 from tests.strategies.regressions.tables import table_g
@@ -54,7 +54,7 @@ def test_sums_are_secure_where_nothing_else_is_said(binary: Federation, kind: An
 
 @pytest.mark.parametrize("kind", HIDING)
 def test_no_bit_of_a_model_changes_and_bytes_are_counted(binary: Federation, kind: Any) -> None:
-    seen = play(binary, kind(), rounds=3)
+    seen = run_strategy(binary, kind(), rounds=3)
     hidden = run(binary, replace(job_of(binary, kind(), rounds=3), secure=SecureSection()), 2)
     same_models(seen, hidden)
     assert hidden.ledger.sent(1) > seen.ledger.sent(1)
@@ -69,19 +69,19 @@ def test_clear_sums_of_few_rows_are_refused_in_a_line(tmp_path: Path, binary: Fe
         r"^strategy\.sums: clear would let the server reconstruct the 12 rows of hospital 'h0', .* 3 columns needs 30 "
     )
     with pytest.raises(ConfigError, match=line):
-        play(binary, kind(sums="clear"))
+        run_strategy(binary, kind(sums="clear"))
     run(binary, replace(job_of(binary, kind(sums="clear")), secure=SecureSection()), 1)  # then nobody sees them
     enough = federation_of(tmp_path / "three", G._replace(hospital=np.repeat([0, 1, 2], [30, 30, 36])), G.y)
-    assert play(enough, kind(sums="clear"), rounds=2).rounds_run
+    assert run_strategy(enough, kind(sums="clear"), rounds=2).rounds_run
 
 
 @pytest.mark.parametrize(("features", "fewest"), [(2, 30), (5, 30), (6, 35)])
 def test_clear_sums_need_five_rows_a_column_and_thirty(federate: MakeFederation, features: int, fewest: int) -> None:
-    assert play(federate([fewest] * 3, features=features), Newton(sums="clear"), rounds=1).rounds_run
+    assert run_strategy(federate([fewest] * 3, features=features), Newton(sums="clear"), rounds=1).rounds_run
     with pytest.raises(
         ConfigError, match=f"the {fewest - 1} rows of .* {features + 1} columns needs {fewest} rows at each hospital; "
     ):
-        play(federate([fewest, fewest - 1, fewest], features=features), Newton(sums="clear"))
+        run_strategy(federate([fewest, fewest - 1, fewest], features=features), Newton(sums="clear"))
 
 
 def test_whoever_reads_hospitals_one_by_one_says_so() -> None:

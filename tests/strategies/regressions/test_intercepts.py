@@ -25,7 +25,7 @@ from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.regressions.newton_steps import fitted
 from raysim.strategies.regressions.own_intercepts import OwnIntercepts, OwnInterceptsState
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
-from tests.conftest import job_of, play, run
+from tests.conftest import job_of, run, run_strategy
 from tests.equality import same_models
 from tests.strategies.regressions.federations import LINEAR_MODEL, POISSON_MODEL, federation_of
 from tests.strategies.regressions.tables import table_g, table_t
@@ -54,7 +54,7 @@ def eight(tmp_path: Path) -> Federation:
 
 
 def test_own_intercepts_are_dummies(three: Federation):
-    outcome = play(three, OwnIntercepts(), rounds=20)
+    outcome = run_strategy(three, OwnIntercepts(), rounds=20)
     assert outcome.rounds_run == 6
     assert_allclose(outcome.models[0, :2], (1.9375732528, -1.4273866334), atol=1e-9)
     assert_allclose(intercepts(outcome), (-0.4355150344, -0.0467167947, 1.1172113891), atol=1e-9)
@@ -71,7 +71,7 @@ def test_own_intercepts_are_dummies(three: Federation):
 
 def test_own_intercepts_of_a_number(tmp_path: Path):
     federation = federation_of(tmp_path / "r", T, T.real, 0)
-    outcome = play(federation, OwnIntercepts(), rounds=20, model=LINEAR_MODEL)
+    outcome = run_strategy(federation, OwnIntercepts(), rounds=20, model=LINEAR_MODEL)
     dummies = np.column_stack([np.eye(3)[T.hospital], T.X[:, 1:]])
     due, rss, *_ = np.linalg.lstsq(dummies, T.real, rcond=None)
     assert_allclose([*intercepts(outcome), *outcome.models[0, :2]], due, atol=1e-9)
@@ -82,8 +82,8 @@ def test_own_intercepts_of_a_number(tmp_path: Path):
 def test_a_hospital_of_one_class_adds_nothing_and_is_served_the_mean(tmp_path: Path, three: Federation):
     more = np.concatenate([T.hospital, [3] * 5])
     table = T._replace(X=np.concatenate([T.X, T.X[:5]]), hospital=more, y=np.concatenate([T.y, np.ones(5)]))
-    outcome = play(federation_of(tmp_path / "more", table, table.y), OwnIntercepts(), rounds=20)
-    assert_allclose(outcome.models, play(three, OwnIntercepts(), rounds=20).models, atol=1e-11)
+    outcome = run_strategy(federation_of(tmp_path / "more", table, table.y), OwnIntercepts(), rounds=20)
+    assert_allclose(outcome.models, run_strategy(three, OwnIntercepts(), rounds=20).models, atol=1e-11)
     assert outcome.facts["hospitals_left_out"] == 1
     assert set(outcome.own_models) == {0, 1, 2}
     # The mean is an intercept that somebody has fitted, so that it is judged there too.
@@ -94,7 +94,7 @@ def test_a_hospital_of_one_class_adds_nothing_and_is_served_the_mean(tmp_path: P
 def test_own_intercepts_of_counts_are_dummies(tmp_path: Path):
     counts = np.where(T.hospital == 1, 0.0, T.counts)
     federation = federation_of(tmp_path / "c", T, counts, 0)
-    outcome = play(federation, OwnIntercepts(), rounds=20, model=POISSON_MODEL)
+    outcome = run_strategy(federation, OwnIntercepts(), rounds=20, model=POISSON_MODEL)
     some = T.hospital != 1  # the intercept of counts that are all 0 is not finite
     dummies = np.column_stack([np.eye(3)[T.hospital], T.X[:, 1:]])[some][:, [0, 2, 3, 4]]
     fit = fitted(POISSON, dummies, counts[some])
@@ -103,7 +103,7 @@ def test_own_intercepts_of_counts_are_dummies(tmp_path: Path):
     covariance = np.linalg.inv(POISSON.sums(dummies, counts[some], fit.beta).hessian)
     assert_allclose(se(outcome)[1:], np.sqrt(np.diag(covariance))[2:], atol=1e-9)
     assert outcome.facts["hospitals_left_out"] == 1.0
-    alone = play(federation, Local(solve=True), rounds=2, model=POISSON_MODEL)
+    alone = run_strategy(federation, Local(solve=True), rounds=2, model=POISSON_MODEL)
     best = shrunk(POISSON, *T._replace(y=counts).of(0), RIDGES).best
     assert_allclose(np.roll(alone.own_models[0], 1), best, atol=1e-9)
 
@@ -111,10 +111,10 @@ def test_own_intercepts_of_counts_are_dummies(tmp_path: Path):
 def test_separated_slopes_are_told_and_a_ridge_holds_them(tmp_path: Path):
     y = (T.X[:, 1] > 0).astype(float)
     federation = federation_of(tmp_path / "s", T, y)
-    outcome = play(federation, OwnIntercepts(), rounds=60)
+    outcome = run_strategy(federation, OwnIntercepts(), rounds=60)
     assert (outcome.facts["separated"], outcome.facts["converged"], outcome.uncertainty) == (1.0, 0.0, None)
     assert outcome.ended
-    held = play(federation, OwnIntercepts(ridge=1.0), rounds=60)
+    held = run_strategy(federation, OwnIntercepts(ridge=1.0), rounds=60)
     assert (held.facts["separated"], held.facts["converged"]) == (0.0, 1.0)
     dummies = np.eye(3)[T.hospital]
 
@@ -135,7 +135,7 @@ class Far(OwnIntercepts):
 
 
 def test_a_step_that_is_too_long_is_halved(three: Federation):
-    outcome, usual = play(three, Far(), rounds=25), play(three, OwnIntercepts(), rounds=25)
+    outcome, usual = run_strategy(three, Far(), rounds=25), run_strategy(three, OwnIntercepts(), rounds=25)
     assert outcome.facts["converged"] == 1.0
     assert outcome.facts["halvings"] > 2
     assert_allclose(outcome.models, usual.models, atol=1e-9)
@@ -143,7 +143,7 @@ def test_a_step_that_is_too_long_is_halved(three: Federation):
 
 
 def test_random_intercepts(eight: Federation):
-    outcome = play(eight, RandomIntercepts(), rounds=60)
+    outcome = run_strategy(eight, RandomIntercepts(), rounds=60)
     assert (outcome.facts["converged"], outcome.facts["separated"]) == (1.0, 0.0)
     assert_allclose(np.roll(outcome.models[0], 1), (-0.1663947081, 1.3305525389, -1.0120204034), atol=1e-6)
     assert outcome.facts["variance_between"] == pytest.approx(2.8407519355, abs=1e-5)
@@ -158,7 +158,10 @@ def test_random_intercepts(eight: Federation):
 def test_alike_hospitals_have_the_pooled_slopes(tmp_path: Path):
     alike = G._replace(X=np.tile(T.X, (3, 1)), y=np.tile(T.y, 3), hospital=np.arange(108) // 36)
     federation = federation_of(tmp_path / "alike", alike, alike.y)
-    outcome, pooled = play(federation, RandomIntercepts(), rounds=60), play(federation, Newton(), rounds=20)
+    outcome, pooled = (
+        run_strategy(federation, RandomIntercepts(), rounds=60),
+        run_strategy(federation, Newton(), rounds=20),
+    )
     assert outcome.facts["variance_between"] < 1e-3
     assert (outcome.facts["converged"], outcome.facts["separated"]) == (1.0, 0.0)
     assert_allclose(outcome.models, pooled.models, atol=2e-3)
@@ -178,7 +181,7 @@ def test_neither_placement_nor_masks_change_a_bit_and_intercepts_stay(eight: Fed
 def test_coefficients_of_separated_classes_are_no_fit(tmp_path: Path):
     """A line separates the classes, so that the likelihood has no maximum."""
     apart = G._replace(y=(G.X[:, 1] > np.median(G.X[:, 1])).astype(float))
-    outcome = play(federation_of(tmp_path / "apart", apart, apart.y), RandomIntercepts(), rounds=60)
+    outcome = run_strategy(federation_of(tmp_path / "apart", apart, apart.y), RandomIntercepts(), rounds=60)
     assert (outcome.facts["separated"], outcome.facts["converged"]) == (1.0, 0.0)
     assert outcome.rounds_run < 30
     assert np.isfinite(outcome.models).all()
@@ -192,10 +195,10 @@ def test_classes_that_are_separated_within_hospitals_are_no_fit(tmp_path: Path, 
     X = np.column_stack([np.ones(120), rng.normal(size=(120, 2))])
     y = (X[:, 1] - X[:, 2] / 2 + rng.normal(size=8)[hospital] > 0).astype(float)
     federation = federation_of(tmp_path / "within", G._replace(X=X, y=y, hospital=hospital), y)
-    outcome = play(federation, RandomIntercepts(), rounds=100)
+    outcome = run_strategy(federation, RandomIntercepts(), rounds=100)
     assert (outcome.facts["separated"], outcome.facts["converged"]) == (1.0, 0.0)
     assert np.abs(outcome.models).max() < 100
-    held = play(federation, RandomIntercepts(ridge=1.0), rounds=100)
+    held = run_strategy(federation, RandomIntercepts(ridge=1.0), rounds=100)
     assert (held.facts["separated"], held.facts["converged"]) == (0.0, 1.0)
 
 
@@ -206,7 +209,7 @@ def test_random_intercepts_maximise_laplaces_likelihood(tmp_path: Path, family: 
     y = G.y if family is LOGISTIC else np.floor(np.abs(4 * G.real)) + G.y
     federation = federation_of(tmp_path / "g", G, y, 2 if family is LOGISTIC else 0)
     model = {} if family is LOGISTIC else {"model": POISSON_MODEL}
-    outcome = play(federation, RandomIntercepts(ridge=ridge), rounds=80, **model)
+    outcome = run_strategy(federation, RandomIntercepts(ridge=ridge), rounds=80, **model)
     assert outcome.facts["converged"] == 1.0
 
     def loss(point: np.ndarray) -> float:

@@ -14,7 +14,7 @@ from raysim.strategies.problem import Floats
 from raysim.strategies.regressions.linear_mixed import Mixed, mixed, next_ratio
 from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
-from tests.conftest import job_of, play, run
+from tests.conftest import job_of, run, run_strategy
 from tests.equality import same_models
 from tests.strategies.regressions.federations import LINEAR_MODEL, federation_of
 from tests.strategies.regressions.tables import table_g, table_t
@@ -61,7 +61,7 @@ def intercepts(kept: dict[int, Floats]) -> list[float]:
 @pytest.mark.parametrize("unit", [1.0, 2000.0])
 def test_a_federation(tmp_path: Path, unit: float) -> None:
     federation = federation_of(tmp_path / "g", G, G.real * unit, 0)
-    outcome = play(federation, RandomIntercepts(), rounds=40, model=LINEAR_MODEL)
+    outcome = run_strategy(federation, RandomIntercepts(), rounds=40, model=LINEAR_MODEL)
     assert (outcome.facts["converged"], outcome.ended) == (1.0, True)
     beta = np.roll(outcome.models[0], 1)
     assert_allclose(beta / unit, (1.0102195982, 1.0605159236, -0.5529367328), atol=1e-9)
@@ -79,9 +79,9 @@ def test_a_federation(tmp_path: Path, unit: float) -> None:
 def test_alike_hospitals_have_the_pooled_fit(tmp_path: Path) -> None:
     alike = G._replace(X=np.tile(T.X, (3, 1)), hospital=np.arange(108) // 36)
     federation = federation_of(tmp_path / "alike", alike, np.tile(T.real, 3), 0)
-    outcome = play(federation, RandomIntercepts(), rounds=40, model=LINEAR_MODEL)
+    outcome = run_strategy(federation, RandomIntercepts(), rounds=40, model=LINEAR_MODEL)
     assert (outcome.facts["variance_between"], outcome.rounds_run) == (0.0, 1)
-    assert_allclose(outcome.models, play(federation, Newton(), rounds=20, model=LINEAR_MODEL).models, atol=1e-9)
+    assert_allclose(outcome.models, run_strategy(federation, Newton(), rounds=20, model=LINEAR_MODEL).models, atol=1e-9)
     assert_allclose(intercepts(outcome.own_models), [outcome.models[0, -1]] * 3, atol=1e-12)
 
 

@@ -26,7 +26,7 @@ from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.regressions.newton_steps import fitted
 from raysim.strategies.regressions.own_intercepts import OwnIntercepts
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
-from tests.conftest import MLP, job_of, play, run
+from tests.conftest import MLP, job_of, run, run_strategy
 from tests.equality import same_models
 from tests.strategies.regressions.federations import LINEAR_MODEL, POISSON_MODEL, federation_of
 from tests.strategies.regressions.tables import SEPARATED, table_t
@@ -51,7 +51,7 @@ def binary(tmp_path: Path) -> Federation:
 
 
 def test_logistic(binary: Federation):
-    outcome = play(binary, Newton(), rounds=20)
+    outcome = run_strategy(binary, Newton(), rounds=20)
     assert [row.round for row in outcome.rounds] == [1, 2, 3, 4, 5]
     assert_allclose(beta(outcome.models[0]), POOLED, atol=1e-9)
     found = errors(outcome)
@@ -64,13 +64,13 @@ def test_logistic(binary: Federation):
 
 
 def test_ridge(binary: Federation):
-    outcome = play(binary, Newton(ridge=1.0), rounds=20)
+    outcome = run_strategy(binary, Newton(ridge=1.0), rounds=20)
     assert_allclose(beta(outcome.models[0]), (0.1555292713, 1.2736356377, -0.8223408821), atol=1e-9)
     assert_allclose(beta(errors(outcome).se), (0.3792800, 0.3885693, 0.3963999), atol=1e-7)
 
 
 def test_firth(binary: Federation):
-    outcome = play(binary, Newton(firth="always"), rounds=60)
+    outcome = run_strategy(binary, Newton(firth="always"), rounds=60)
     assert_allclose(beta(outcome.models[0]), (0.1810072179, 1.5914945346, -1.1323131879), atol=1e-9)
     assert outcome.facts["converged"] == 1.0
 
@@ -85,7 +85,7 @@ def test_a_step_beyond_all_weight_is_halved_under_firth(binary: Federation, monk
         return None if step is None else step * next(steps)
 
     monkeypatch.setattr(newton_steps, "_step", too_long)
-    outcome = play(binary, Newton(firth="always"), rounds=100)
+    outcome = run_strategy(binary, Newton(firth="always"), rounds=100)
     assert_allclose(beta(outcome.models[0]), (0.1810072179, 1.5914945346, -1.1323131879), atol=1e-9)
     assert outcome.facts["converged"] == 1.0
     assert outcome.facts["halvings"] > 10
@@ -95,10 +95,10 @@ def test_separated_classes_are_noticed_and_firth_fits_them(tmp_path: Path):
     X, y = SEPARATED
     three = T._replace(X=X, y=y, hospital=np.array([0, 0, 1]))
     federation = federation_of(tmp_path / "s", three, y)
-    outcome = play(federation, Newton(), rounds=100)
+    outcome = run_strategy(federation, Newton(), rounds=100)
     assert outcome.facts["separated"] == outcome.facts["converged"] == 1.0
     assert_allclose(beta(outcome.models[0]), (3.4789389141, 3.6620409622, -5.1268573471), atol=1e-8)
-    told = play(federation, Newton(firth="never"), rounds=100)
+    told = run_strategy(federation, Newton(firth="never"), rounds=100)
     assert (told.facts["separated"], told.facts["converged"]) == (1.0, 0.0)
     assert told.uncertainty is None
 
@@ -121,8 +121,10 @@ def test_poisson(tmp_path: Path):
     assert outcome.rounds[-1].training_loss == pytest.approx(np.mean(means - T.counts * np.log(means)), abs=1e-9)
     fractions = federation_of(tmp_path / "fractions", T, T.counts + 0.5, 0)
     with pytest.raises(HospitalFailed, match=r"data\.label: family poisson needs whole numbers of at least 0"):
-        play(fractions, Newton(family="poisson"), model=POISSON_MODEL)
-    assert_allclose(play(federation, Newton(), rounds=20, model=POISSON_MODEL).models, outcome.models, rtol=0, atol=0)
+        run_strategy(fractions, Newton(family="poisson"), model=POISSON_MODEL)
+    assert_allclose(
+        run_strategy(federation, Newton(), rounds=20, model=POISSON_MODEL).models, outcome.models, rtol=0, atol=0
+    )
     for family, model in (("poisson", LINEAR_MODEL), ("linear", POISSON_MODEL)):
         with pytest.raises(
             ConfigError, match=rf"strategy\.family: '{family}' does not fit this label, .* use \w+: \w+"
@@ -131,12 +133,12 @@ def test_poisson(tmp_path: Path):
     with pytest.raises(
         HospitalFailed, match="counts are fitted without steps of gradient descent; choose a strategy for regressions"
     ):
-        play(federation, FedAvg(), model=POISSON_MODEL)
+        run_strategy(federation, FedAvg(), model=POISSON_MODEL)
 
 
 def test_linear(tmp_path: Path):
     federation = federation_of(tmp_path / "t", T, T.real, 0)
-    outcome = play(federation, Newton(), rounds=20, model=LINEAR_MODEL)
+    outcome = run_strategy(federation, Newton(), rounds=20, model=LINEAR_MODEL)
     assert len(outcome.rounds) == 2
     assert_allclose(beta(outcome.models[0]), (1.0079187896, 1.1471332877, -0.6013655179), atol=1e-9)
     assert_allclose(beta(errors(outcome).se), (0.1791668694, 0.2060785416, 0.2461664597), atol=1e-9)
@@ -149,18 +151,18 @@ def test_a_label_has_the_same_fit_in_any_unit(tmp_path: Path, unit: float):
     dummies = np.column_stack([T.X[:, 1:], np.eye(3)[T.hospital]])
     own = np.linalg.lstsq(dummies, T.real, rcond=None)[0][:2]
     for strategy, slopes in ((Newton(), (1.1471332877, -0.6013655179)), (OwnIntercepts(), own)):
-        outcome = play(federation, strategy, rounds=20, model=LINEAR_MODEL)
+        outcome = run_strategy(federation, strategy, rounds=20, model=LINEAR_MODEL)
         assert_allclose(outcome.models[0][:2] / unit, slopes, rtol=1e-8)
         assert outcome.facts["converged"] == 1.0
         assert np.isfinite(errors(outcome).se[:2]).all()
-    newton = play(federation, Newton(), rounds=20, model=LINEAR_MODEL)
+    newton = run_strategy(federation, Newton(), rounds=20, model=LINEAR_MODEL)
     assert_allclose(beta(errors(newton).se) / unit, (0.1791668694, 0.2060785416, 0.2461664597), rtol=1e-8)
     assert newton.facts["dispersion"] / unit**2 == pytest.approx(1.1532755425, rel=1e-8)
 
 
 def test_large_counts_have_the_same_slopes(tmp_path: Path):
     federation = federation_of(tmp_path / "c", T, T.counts * 30_000, 0)
-    outcome = play(federation, Newton(family="poisson"), rounds=40, model=POISSON_MODEL)
+    outcome = run_strategy(federation, Newton(family="poisson"), rounds=40, model=POISSON_MODEL)
     assert_allclose(beta(outcome.models[0]), (1.0023244381 + np.log(30_000), 0.0033834491, 0.0658350992), atol=1e-9)
     assert outcome.facts["deviance"] / 30_000 == pytest.approx(27.8051304375, rel=1e-9)
 
@@ -171,7 +173,7 @@ def test_large_counts_have_the_same_slopes(tmp_path: Path):
 def test_columns_that_are_too_large_for_the_grid_are_refused(tmp_path: Path, strategy):
     wide = T._replace(X=T.X * [1, 1e4, 1])
     with pytest.raises(HospitalFailed, match=r"data\.preprocessing: columns or labels are too large .* use standard"):
-        play(federation_of(tmp_path / "x", wide, T.y), strategy)
+        run_strategy(federation_of(tmp_path / "x", wide, T.y), strategy)
 
 
 def test_neither_placement_nor_masks_change_a_bit(binary: Federation):
@@ -189,7 +191,7 @@ def test_neither_placement_nor_masks_change_a_bit(binary: Federation):
 
 def test_one_hospital_has_its_own_fit_and_no_errors_over_hospitals(tmp_path: Path):
     alone = federation_of(tmp_path / "one", T._replace(hospital=np.zeros(36, int)), T.y)
-    outcome = play(alone, Newton(), rounds=20)
+    outcome = run_strategy(alone, Newton(), rounds=20)
     assert_allclose(beta(outcome.models[0]), fitted(LOGISTIC, T.X, T.y).beta, atol=1e-10)
     assert np.isnan(errors(outcome).se_robust).all()
 
@@ -197,8 +199,8 @@ def test_one_hospital_has_its_own_fit_and_no_errors_over_hospitals(tmp_path: Pat
 def test_a_hospital_cut_in_two_changes_only_errors_over_hospitals(binary: Federation, tmp_path: Path):
     cut = np.where(np.arange(36) < 6, 3, T.hospital)
     two, one = (
-        play(federation_of(tmp_path / "cut", T._replace(hospital=cut), T.y), Newton(), rounds=20),
-        play(binary, Newton(), rounds=20),
+        run_strategy(federation_of(tmp_path / "cut", T._replace(hospital=cut), T.y), Newton(), rounds=20),
+        run_strategy(binary, Newton(), rounds=20),
     )
     assert_allclose(two.models, one.models, atol=1e-11)
     assert_allclose(errors(two).se, errors(one).se, atol=1e-11)
@@ -207,22 +209,22 @@ def test_a_hospital_cut_in_two_changes_only_errors_over_hospitals(binary: Federa
 
 def test_columns_that_say_nothing_leave(tmp_path: Path):
     X = np.column_stack([T.X, T.X[:, 1], np.full(36, 2.0)])
-    outcome = play(federation_of(tmp_path / "more", T._replace(X=X), T.y), Newton(), rounds=20)
+    outcome = run_strategy(federation_of(tmp_path / "more", T._replace(X=X), T.y), Newton(), rounds=20)
     assert_allclose(beta(outcome.models[0]), (*POOLED, 0, 0), atol=1e-9)
     assert outcome.facts["columns_left_out"] == 2
     assert np.isnan(beta(errors(outcome).se)[3:]).all()
 
 
 def test_what_ends_by_itself_is_not_called_untrained(binary: Federation):
-    exact, few = play(binary, Newton(), rounds=20), play(binary, FedAvg(), rounds=5)
+    exact, few = run_strategy(binary, Newton(), rounds=20), run_strategy(binary, FedAvg(), rounds=5)
     assert (exact.ended, exact.convergence) == (True, None)
     assert not few.ended
     assert few.convergence is not None
-    assert play(binary, Newton(), rounds=3).convergence is not None
+    assert run_strategy(binary, Newton(), rounds=3).convergence is not None
 
 
 def test_hospitals_are_asked_until_it_is_done_and_sums_are_counted(binary: Federation):
-    outcome = play(binary, Newton(), rounds=20)
+    outcome = run_strategy(binary, Newton(), rounds=20)
     up = [row.bytes_up for row in outcome.rounds]
     assert up[:4] == [3 * 8 * (1 + 3 + 6)] * 4
     assert up[4] == 3 * 8 * (1 + 3 + 6) + 3 * 8 * (1 + 3 + 6 + 6 + 1 + 3)
@@ -252,7 +254,10 @@ def test_three_classes_are_refused(federate):
 
 
 def test_pooled_rows_solved_to_convergence_are_the_same_fit(binary: Federation):
-    outcome, federated = play(binary, Centralized(solve=True), rounds=20), play(binary, Newton(), rounds=20)
+    outcome, federated = (
+        run_strategy(binary, Centralized(solve=True), rounds=20),
+        run_strategy(binary, Newton(), rounds=20),
+    )
     assert_allclose(outcome.models, federated.models, atol=1e-11)
     assert_allclose(errors(outcome).se, errors(federated).se, atol=1e-10)
     assert np.isnan(errors(outcome).se_robust).all()
@@ -261,7 +266,7 @@ def test_pooled_rows_solved_to_convergence_are_the_same_fit(binary: Federation):
 
 
 def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Path):
-    outcome = play(binary, Local(solve=True), rounds=20)
+    outcome = run_strategy(binary, Local(solve=True), rounds=20)
     assert outcome.rounds_run == 1
     assert outcome.ledger.sent(1) == 0
     for h in range(3):
@@ -270,7 +275,7 @@ def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Pat
         assert_allclose(beta(outcome.own_models[h]), fitted(LOGISTIC, X, y, ridge=ridge).beta, atol=1e-9)
     first = np.isin(np.arange(36), (0, 2, 4))
     few = federation_of(tmp_path / "few", T._replace(hospital=np.where(first, 3, T.hospital)), T.y)
-    of_one_class = beta(play(few, Local(solve=True), rounds=2).own_models[3])
+    of_one_class = beta(run_strategy(few, Local(solve=True), rounds=2).own_models[3])
     assert_allclose(of_one_class, (np.log(0.5 / 3.5), 0, 0), atol=1e-7)
     with pytest.raises(ConfigError, match=r"model\.name: local with solve fits a regression"):
         check_job(job_of(binary, Local(solve=True), model=MLP), binary)

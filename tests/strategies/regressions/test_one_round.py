@@ -22,7 +22,7 @@ from raysim.strategies.regressions.meta_analysis import MetaAnalysis
 from raysim.strategies.regressions.newton_steps import fitted
 from raysim.strategies.regressions.odal import LeadFit, Odal
 from raysim.strategies.regressions.sums_program import upper
-from tests.conftest import job_of, play, run
+from tests.conftest import job_of, run, run_strategy
 from tests.equality import same_models
 from tests.strategies.regressions.federations import LINEAR_MODEL, federation_of
 from tests.strategies.regressions.tables import table_t
@@ -53,7 +53,7 @@ def of_copies(folder: Path, copies: int) -> Federation:
 
 
 def test_means_by_information(federation: Federation):
-    outcome = play(federation, MetaAnalysis(local_fit="likelihood"))
+    outcome = run_strategy(federation, MetaAnalysis(local_fit="likelihood"))
     assert_allclose(beta(outcome), (0.1632951800, 1.5449320571, -1.0413610157), atol=1e-6)
     assert outcome.uncertainty is not None
     assert_allclose(np.roll(outcome.uncertainty.se, 1), (0.4541016972, 0.6466264625, 0.6624628135), atol=1e-6)
@@ -63,7 +63,7 @@ def test_means_by_information(federation: Federation):
 
 @pytest.mark.parametrize("combine", ["fixed", "random"])
 def test_means_of_each_coefficient(federation: Federation, combine):
-    outcome = play(federation, MetaAnalysis(combine=combine, local_fit="likelihood"))
+    outcome = run_strategy(federation, MetaAnalysis(combine=combine, local_fit="likelihood"))
     assert_allclose(beta(outcome), (0.1305694108, 1.9388695863, -1.2393487870), atol=1e-6)
     assert outcome.uncertainty is not None
     assert_allclose(np.roll(outcome.uncertainty.se, 1), (0.4745947504, 0.6871856780, 0.6807208536), atol=1e-6)
@@ -84,7 +84,7 @@ def test_random_effects_where_hospitals_differ(tmp_path: Path):
     Q = (w * (b - mean) ** 2).sum(axis=0)
     between = np.maximum(Q - 2, 0) / (w.sum(axis=0) - (w**2).sum(axis=0) / w.sum(axis=0))
     again = 1 / (v + between)
-    outcome = play(federation, MetaAnalysis(combine="random", local_fit="likelihood"))
+    outcome = run_strategy(federation, MetaAnalysis(combine="random", local_fit="likelihood"))
     assert_allclose(beta(outcome), (again * b).sum(axis=0) / again.sum(axis=0), atol=1e-5)
     assert outcome.facts["greatest_variance_between"] == pytest.approx(between.max(), abs=1e-4)
     assert between.max() > 0.5
@@ -95,7 +95,7 @@ def test_hospitals_without_a_fit_are_left_out_and_counted(federation: Federation
     y = np.where(hospital == 1, 1.0, T.y)
     cut = federation_of(tmp_path / "cut", T._replace(hospital=hospital, y=y), y)
     for strategy in (MetaAnalysis(local_fit="likelihood"), Ensemble(local_fit="likelihood")):
-        outcome = play(cut, strategy)
+        outcome = run_strategy(cut, strategy)
         assert outcome.facts["hospitals_left_out"] == 2
         assert np.isfinite(outcome.models).all()
 
@@ -111,7 +111,7 @@ LEADS = {
 def test_a_lead_fits_its_surrogate(federation: Federation, tmp_path: Path, order: int, robust: bool):
     federation = federation if not robust else of_copies(tmp_path, 3)
     how = "clear" if robust else "secure"
-    outcome = play(federation, Odal(order=order, robust=robust, local_fit="likelihood", sums=how))
+    outcome = run_strategy(federation, Odal(order=order, robust=robust, local_fit="likelihood", sums=how))
     assert_allclose(beta(outcome), LEADS[order, robust], atol=1e-5)
     assert outcome.facts == {"converged": 1.0}
 
@@ -131,13 +131,13 @@ def test_a_lead_without_a_maximum_takes_one_step_or_none(second: bool):
 
 def test_a_lead_with_all_rows_has_the_pooled_fit(tmp_path: Path):
     alone = federation_of(tmp_path / "one", T._replace(hospital=np.zeros(36, int)), T.y)
-    outcome = play(alone, Odal())
+    outcome = run_strategy(alone, Odal())
     assert_allclose(beta(outcome), (0.2099782522, 1.8253260800, -1.3068987085), atol=1e-7)
 
 
 def test_the_mean_of_log_odds_is_that_of_coefficients(federation: Federation):
     for combine in ("rows", "uniform"):
-        outcome = play(federation, Ensemble(combine=combine, local_fit="likelihood"))
+        outcome = run_strategy(federation, Ensemble(combine=combine, local_fit="likelihood"))
         assert_allclose(beta(outcome), OWN.mean(axis=0), atol=1e-8)
     X, y = T.X, T.y
     eta = X @ beta(outcome)
@@ -146,8 +146,8 @@ def test_the_mean_of_log_odds_is_that_of_coefficients(federation: Federation):
 
 def test_stacked_weights(federation: Federation, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"stacked needs a hospital with at least 30 rows, .*; write combine: rows"):
-        play(federation, Ensemble(combine="stacked"))
-    outcome = play(of_copies(tmp_path, 3), Ensemble(combine="stacked", local_fit="likelihood"))
+        run_strategy(federation, Ensemble(combine="stacked"))
+    outcome = run_strategy(of_copies(tmp_path, 3), Ensemble(combine="stacked", local_fit="likelihood"))
     weights = np.array([0.8598596073, 0.4490136194, 0.2407407751])
     assert_allclose(beta(outcome), weights @ OWN / weights.sum(), atol=1e-6)
     assert outcome.facts["greatest_weight"] == pytest.approx(weights[0] / weights.sum(), abs=1e-7)

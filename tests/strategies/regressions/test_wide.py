@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.strategies.regressions.newton import Newton
-from tests.conftest import job_of, play, run
+from tests.conftest import job_of, run, run_strategy
 from tests.equality import same_models
 from tests.strategies.regressions.federations import LINEAR_MODEL, POISSON_MODEL, federation_of
 from tests.strategies.regressions.tables import Table, table_t
@@ -37,7 +37,7 @@ def cancer(tmp_path_factory) -> tuple[Table, Federation]:
 
 def test_it_is_the_optimum_of_scikit_learn(cancer):
     table, federation = cancer
-    outcome = play(federation, WIDE, rounds=100)
+    outcome = run_strategy(federation, WIDE, rounds=100)
     assert outcome.facts["converged"] == 1.0
     assert outcome.rounds_run < 60
     solved = LogisticRegression(C=1.0, solver="newton-cholesky", tol=1e-12).fit(table.X[:, 1:], table.y)
@@ -53,7 +53,7 @@ def test_it_is_the_optimum_of_scikit_learn(cancer):
 @pytest.mark.parametrize(("y", "classes", "model"), [(T.real * 500, 0, LINEAR_MODEL), (T.counts, 0, POISSON_MODEL)])
 def test_of_numbers_and_counts_it_is_newtons(tmp_path: Path, y, classes, model):
     federation = federation_of(tmp_path / "t", T, y, classes)
-    outcome, newton = (play(federation, each, rounds=80, model=model) for each in (WIDE, Newton(ridge=1.0)))
+    outcome, newton = (run_strategy(federation, each, rounds=80, model=model) for each in (WIDE, Newton(ridge=1.0)))
     assert outcome.ended
     assert_allclose(outcome.models, newton.models, rtol=1e-6)
     assert outcome.uncertainty is not None
@@ -67,7 +67,7 @@ def test_columns_that_make_up_others_are_shared_out_alike(tmp_path: Path):
     level = np.arange(len(T.y)) % 3
     X = np.column_stack([T.X, np.eye(3)[level], T.X[:, 1]])
     federation = federation_of(tmp_path / "t", T._replace(X=X), T.y)
-    outcome, newton = (play(federation, each, rounds=80) for each in (WIDE, Newton(ridge=1.0)))
+    outcome, newton = (run_strategy(federation, each, rounds=80) for each in (WIDE, Newton(ridge=1.0)))
     solved = LogisticRegression(C=1.0, solver="newton-cholesky", tol=1e-12).fit(X[:, 1:], T.y)
     expected = [*solved.coef_[0], *solved.intercept_]
     assert_allclose(newton.models[0], expected, atol=1e-6)

@@ -27,7 +27,7 @@ from raysim.strategies.selections.sampling import All, Uniform
 from raysim.strategies.selections.superquantile import Superquantile, weighted_quantile
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.ledger import TO_EXPERIMENTER
-from tests.conftest import MakeFederation, job_of, play
+from tests.conftest import MakeFederation, job_of, run_strategy
 from tests.strategies.contexts import hospital, sent, view_of
 from tests.strategies.selections.test_selections import cohorts
 from tests.strategies.test_battery import same
@@ -58,9 +58,14 @@ def federation(federate: MakeFederation) -> Federation:
 def test_07_power_of_choice_of_all_among_all_is_uniform_fedavg(federation):
     everyone = PowerOfChoice(candidates=6, fraction=1.0)
     uniform = FedAvg(weights="uniform")
-    assert_same(play(federation, uniform, selection=everyone, **RUN).models, play(federation, uniform, **RUN).models)
+    assert_same(
+        run_strategy(federation, uniform, selection=everyone, **RUN).models,
+        run_strategy(federation, uniform, **RUN).models,
+    )
     some = replace(everyone, fraction=0.5)
-    assert_different(play(federation, uniform, selection=some, **RUN).models, play(federation, uniform, **RUN).models)
+    assert_different(
+        run_strategy(federation, uniform, selection=some, **RUN).models, run_strategy(federation, uniform, **RUN).models
+    )
 
 
 def test_power_of_choice_among_all_takes_the_largest_losses():
@@ -86,7 +91,7 @@ def test_candidates_are_drawn_by_rows():
 
 
 def test_candidates_get_the_model_once_and_tell_a_loss(federation):
-    outcome = play(federation, FedAvg(), selection=PowerOfChoice(candidates=4, fraction=0.5), **RUN)
+    outcome = run_strategy(federation, FedAvg(), selection=PowerOfChoice(candidates=4, fraction=0.5), **RUN)
     size = outcome.layout.size
     for row in outcome.rounds:
         assert row.cohort_size == 3
@@ -98,7 +103,10 @@ def test_candidates_get_the_model_once_and_tell_a_loss(federation):
 def test_superquantile_zero_is_the_uniform_sample(count, federation):
     uniform, tail = Uniform(0.01, count), Superquantile(0.0, 0.01, count)
     assert uniform.pick(draw()).tolist() == tail.pick(draw()).tolist()
-    same(play(federation, FedAvg(), selection=uniform, **RUN), play(federation, FedAvg(), selection=tail, **RUN))
+    same(
+        run_strategy(federation, FedAvg(), selection=uniform, **RUN),
+        run_strategy(federation, FedAvg(), selection=tail, **RUN),
+    )
 
 
 @given(
@@ -123,15 +131,15 @@ def test_superquantile_keeps_the_upper_tail_of_the_sample():
 @pytest.mark.parametrize("tau", [1.0, 3.0])
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_08_fedcls_with_one_cluster_is_the_uniform_sample_bit_for_bit(tau, count, federation):
-    uniform = play(federation, FedAvg(), selection=Uniform(0.01, count), **RUN)
-    fedcls = play(federation, FedAvg(), selection=FedCls(tau, 0.01, count), **RUN)
+    uniform = run_strategy(federation, FedAvg(), selection=Uniform(0.01, count), **RUN)
+    fedcls = run_strategy(federation, FedAvg(), selection=FedCls(tau, 0.01, count), **RUN)
     same(uniform, fedcls)
     assert cohorts(uniform) == cohorts(fedcls)
 
 
 @pytest.mark.parametrize("selection", [FedCls(fraction=1.0), Haccs(fraction=1.0)])
 def test_08_everybody_is_everybody(selection, federation):
-    same(play(federation, FedAvg(), **RUN), play(federation, FedAvg(), selection=selection, **RUN))
+    same(run_strategy(federation, FedAvg(), **RUN), run_strategy(federation, FedAvg(), selection=selection, **RUN))
 
 
 def test_presence_is_told_in_bits():
@@ -278,13 +286,16 @@ def test_haccs_remembers_the_mean_by_rows_of_a_hospitals_groups():
 def test_clusters_of_patients_say_of_how_many_rows_each_loss_is(federation):
     """With one cluster what is remembered is what federated averaging remembers, to the last bit."""
     run = {**RUN, "selection": Haccs(fraction=0.5, minimum=1)}
-    assert_same(play(federation, KFed(clusters=1), **run).models[1], play(federation, FedAvg(), **run).models[0])
+    assert_same(
+        run_strategy(federation, KFed(clusters=1), **run).models[1], run_strategy(federation, FedAvg(), **run).models[0]
+    )
 
 
 def test_a_loss_of_each_group_of_its_rows_travels(federation):
     """One scalar more for each model that a hospital trains, and none for the number of rows, which it has told."""
     plain, haccs = (
-        play(federation, KFed(clusters=2), selection=how, **RUN) for how in (All(), Haccs(fraction=1.0, minimum=1))
+        run_strategy(federation, KFed(clusters=2), selection=how, **RUN)
+        for how in (All(), Haccs(fraction=1.0, minimum=1))
     )
     models = sum(int(sent.sum()) for t, kind, _, sent, _ in plain.ledger.entries if (t, kind) == (1, "update"))
     models //= 4 * plain.layout.size
@@ -293,7 +304,7 @@ def test_a_loss_of_each_group_of_its_rows_travels(federation):
 
 
 def test_participants_send_their_loss_beside_the_update(federation):
-    outcome = play(federation, FedAvg(), selection=Haccs(fraction=0.5, minimum=1), **RUN)
+    outcome = run_strategy(federation, FedAvg(), selection=Haccs(fraction=0.5, minimum=1), **RUN)
     size = outcome.layout.size
     scalars = {
         kind: int(sent[0]) // 4
@@ -364,7 +375,7 @@ def test_haccs_hears_the_loss_of_the_model_that_was_received(federation):
             assert standing.round == t
             expected = [log_loss(federation, h, received) for h in range(len(SIZES))]
             assert standing.memory["losses"] == pytest.approx(expected, abs=1e-12)
-        received = play(federation, FedAvg(), rounds=t, **run).models[0]
+        received = run_strategy(federation, FedAvg(), rounds=t, **run).models[0]
     assert expected[0] < np.log(2) - 0.05, "what is told changes from round to round"
 
 

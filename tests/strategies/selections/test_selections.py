@@ -22,7 +22,7 @@ from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import MANY, Uniform
 from raysim.traffic.ledger import TO_EXPERIMENTER
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, run_strategy
 from tests.strategies.test_battery import UNEVEN, same
 
 SELECTIONS = sorted(registry.entries("selections"))
@@ -81,7 +81,7 @@ def test_it_is_an_immutable_value(selection):
 
 
 def test_cohorts_are_ascending_distinct_hospitals_with_training_rows(selection, federate: MakeFederation):
-    drawn = cohorts(play(federate(UNEVEN), FedAvg(), selection=selection, **RUN))
+    drawn = cohorts(run_strategy(federate(UNEVEN), FedAvg(), selection=selection, **RUN))
     assert len(drawn) == RUN["rounds"]
     for ids in drawn:
         assert ids == sorted(set(ids))
@@ -91,9 +91,9 @@ def test_cohorts_are_ascending_distinct_hospitals_with_training_rows(selection, 
 
 def test_placement_changes_nothing_and_the_seed_decides_everything(selection, federate: MakeFederation):
     federation = federate(UNEVEN, features=4)
-    first = play(federation, FedAvg(), selection=selection, actors=1, **RUN)
+    first = run_strategy(federation, FedAvg(), selection=selection, actors=1, **RUN)
     for actors in (1, 3):
-        again = play(federation, FedAvg(), selection=selection, actors=actors, **RUN)
+        again = run_strategy(federation, FedAvg(), selection=selection, actors=actors, **RUN)
         same(first, again)
         assert cohorts(first) == cohorts(again)
 
@@ -101,8 +101,8 @@ def test_placement_changes_nothing_and_the_seed_decides_everything(selection, fe
 def test_its_memory_is_plain_values(selection, federate: MakeFederation):
     federation = federate(UNEVEN)
     same(
-        play(federation, FedAvg(), selection=selection, **RUN),
-        play(federation, FedAvg(), selection=Copied(selection), **RUN),
+        run_strategy(federation, FedAvg(), selection=selection, **RUN),
+        run_strategy(federation, FedAvg(), selection=Copied(selection), **RUN),
     )
 
 
@@ -111,24 +111,24 @@ def test_its_memory_is_plain_values(selection, federate: MakeFederation):
 )
 def test_it_goes_with_strategies_that_have_clusters(selection, strategy, federate: MakeFederation):
     federation = federate(UNEVEN, features=4)
-    alone = play(federation, strategy, selection=selection, actors=1, **RUN)
+    alone = run_strategy(federation, strategy, selection=selection, actors=1, **RUN)
     assert all(ids and ids == sorted(set(ids)) for ids in cohorts(alone))
-    same(alone, play(federation, strategy, selection=selection, actors=3, **RUN))
+    same(alone, run_strategy(federation, strategy, selection=selection, actors=3, **RUN))
 
 
 @pytest.mark.parametrize("strategy", [Centralized(), Local()])
 def test_it_does_not_disturb_strategies_that_choose_for_themselves(selection, strategy, federate: MakeFederation):
     federation = federate(UNEVEN)
-    same(play(federation, strategy, **RUN), play(federation, strategy, selection=selection, **RUN))
+    same(run_strategy(federation, strategy, **RUN), run_strategy(federation, strategy, selection=selection, **RUN))
 
 
 def test_a_federation_of_one_hospital(selection, federate: MakeFederation):
-    assert cohorts(play(federate([12], [8]), FedAvg(), selection=selection, rounds=2)) == [[0], [0]]
+    assert cohorts(run_strategy(federate([12], [8]), FedAvg(), selection=selection, rounds=2)) == [[0], [0]]
 
 
 def test_traffic_is_what_the_ledger_says(selection, federate: MakeFederation):
     """Up: everything that left hospitals. Down: a model to each that is asked about it or trains from it, once."""
-    outcome = play(federate(UNEVEN), FedAvg(), selection=selection, **RUN)
+    outcome = run_strategy(federate(UNEVEN), FedAvg(), selection=selection, **RUN)
     size = outcome.layout.size
     for row in outcome.rounds:
         entries = [

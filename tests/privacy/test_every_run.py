@@ -1,4 +1,4 @@
-"""Every run that was played is charged: trials of ``tune``, runs without the attack, rounds that are played again.
+"""Every run that was run is charged: trials of ``tune``, runs without the attack, rounds that are run again.
 
 Joint epsilons are held against dp-accounting, by hand: ``n`` rounds with noise of ``z`` clips reveal as much as one
 with ``z / sqrt(n)``.
@@ -113,8 +113,8 @@ def test_hospitals_noisy_steps_and_their_counts_are_composed_with_those_of_trial
     whole = PLDAccountant()
     whole.compose(GaussianDpEvent(8.0), 4 * ROUNDS)
     whole.compose(LaplaceDpEvent(5.0), 4)
-    plays, epsilon = joint("tuned")
-    assert plays == 4
+    runs, epsilon = joint("tuned")
+    assert runs == 4
     assert epsilon == pytest.approx(whole.get_epsilon(DELTA), rel=1e-3)
     alone = guaranteed("tuned/runs/fedavg/seed-1")["epsilon"]
     assert epsilon < 0.7 * 4 * alone
@@ -172,7 +172,7 @@ def test_a_run_without_the_attack_is_in_the_joint_epsilon():
 
 
 def test_a_run_without_the_attack_that_was_stopped_is_charged(monkeypatch):
-    """It is played from its start again, with other noise; the last two rounds of the attacked one are, too."""
+    """It is run from its start again, with other noise; the last two rounds of the attacked one are, too."""
     attacked = system(TREE) | {"adversary": {"attack": "sign_flip", "share": 0.2, "baseline": True}}
     with monkeypatch.context() as patch:
         patch.setattr(attack_figures, "attack_figures", interrupted)
@@ -188,12 +188,12 @@ def interrupted(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_rounds_that_are_played_again_with_other_noise_are_charged(monkeypatch):
+def test_rounds_that_are_run_again_with_other_noise_are_charged(monkeypatch):
     stopped(monkeypatch, system(TREE), "stopped", 5)
     assert read_ticket(Path("stopped")).reached == ROUNDS
     shutil.copytree("stopped", "twice")
     go_on("stopped")
-    # After the checkpoint of round 4, rounds 5 and 6 may have been played before.
+    # After the checkpoint of round 4, rounds 5 and 6 may have been run before.
     assert guaranteed("stopped")["epsilon"] == pytest.approx(by_hand(ROUNDS + 2))
     with monkeypatch.context() as patch:
         stop_at(patch, 5)
@@ -204,11 +204,11 @@ def test_rounds_that_are_played_again_with_other_noise_are_charged(monkeypatch):
 
 
 def test_rounds_after_a_lost_coordinator_are_charged_in_later_starts_too(monkeypatch):
-    """It is lost after round 3, and rounds 3 to 5 may have been played; then the run is stopped after round 5."""
-    play = InProcess.run
+    """It is lost after round 3, and rounds 3 to 5 may have been run; then the run is stopped after round 5."""
+    really = InProcess.run
 
     def losing(session: InProcess, job: Job, since: Any, every: Any, say: Callable[[str], None]) -> Iterator[Any]:
-        for event in play(session, job, since, every):
+        for event in really(session, job, since, every):
             yield event
             if isinstance(event, Round) and event.round == 3 and since is None:
                 say("the coordinator was lost")
@@ -219,7 +219,7 @@ def test_rounds_after_a_lost_coordinator_are_charged_in_later_starts_too(monkeyp
     assert guaranteed("stopped")["epsilon"] == pytest.approx(by_hand(ROUNDS + 3 + 2))
 
 
-def test_rounds_that_are_played_again_with_the_same_noise_are_not_charged(monkeypatch):
+def test_rounds_that_are_run_again_with_the_same_noise_are_not_charged(monkeypatch):
     start(TREE, "whole")
     stopped(monkeypatch, TREE, "stopped", 5)
     go_on("stopped")
@@ -232,7 +232,7 @@ def test_a_run_that_nobody_stopped_costs_its_rounds_alone():
     assert guaranteed("whole")["epsilon"] == pytest.approx(by_hand(ROUNDS))
 
 
-def test_without_a_checkpoint_all_that_was_played_is_charged(monkeypatch):
+def test_without_a_checkpoint_all_that_was_run_is_charged(monkeypatch):
     stopped(monkeypatch, system(TREE) | {"checkpoint": {"every": 0}}, "stopped", 2)
     assert read_ticket(Path("stopped")).reached == 4
     go_on("stopped")
