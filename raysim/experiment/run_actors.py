@@ -19,6 +19,7 @@ from raysim.config.sections.resources import ResourcesSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
 from raysim.core.importing import search_only, search_path
+from raysim.core.package import cache_folder
 from raysim.data.federation import Federation
 from raysim.engine.job import Result, Round
 from raysim.experiment.one_run import Run
@@ -65,10 +66,13 @@ Event = Begun | Round | str | Failed | Ended
 class RunActor:
     """A Ray actor that executes whole runs, one after the other. ``rows [N]`` are the hospitals' numbers of rows."""
 
-    def __init__(self, folders: Sequence[str], here: str, rows: Ids, resources: ResourcesSection) -> None:
-        """Start the actor in the working directory ``here``. The user's modules are imported from ``folders``."""
+    def __init__(self, folders: Sequence[str], here: str, cache: str, rows: Ids, resources: ResourcesSection) -> None:
+        """Start the actor in the working directory ``here``, with the cache folder ``cache``. The user's modules are
+        imported from ``folders``.
+        """
         search_only(folders)
         os.chdir(here)
+        os.environ["RAYSIM_CACHE"] = cache  # a Ray that was started before may have another
         host.limit_threads(1)
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
 
@@ -115,7 +119,9 @@ class RunActors:
         await_room(count * (resources.cpus_per_actor or 1))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor = ray.remote(num_cpus=resources.cpus_per_actor or 1, scheduling_strategy=here)(RunActor)
-        self._start: Callable[[], Any] = lambda: actor.remote(search_path(), os.getcwd(), rows, resources)
+        self._start: Callable[[], Any] = lambda: actor.remote(
+            search_path(), os.getcwd(), str(cache_folder()), rows, resources
+        )
         self._actors = [self._start() for _ in range(count)]
         self._pids = self._wait_until_up(self._actors)
 

@@ -151,8 +151,8 @@ class FoldRuns:
 
 @contextlib.contextmanager
 def _own_shelf(shelf: str) -> Iterator[None]:
-    """Lock the cache folder ``shelf`` for this comparison, and remove its content afterwards. First removes the cache
-    folders of killed comparisons, whose locks are free.
+    """Lock the cache folder ``shelf`` for this comparison, and remove its content before and afterwards. First removes
+    the cache folders of killed comparisons, whose locks are free.
     """
     for lock in cache_folder().glob(f"{SHELF}*{LOCK}"):
         with contextlib.suppress(ConfigError, ResourceError, OSError):
@@ -160,11 +160,12 @@ def _own_shelf(shelf: str) -> Iterator[None]:
                 with resume.held(lock):
                     cache.remove(lock.name.removesuffix(LOCK))
                     lock.rmdir()
-    try:
-        with resume.held(cache_folder() / f"{shelf}{LOCK}"):
-            yield
-    finally:
+    with resume.held(cache_folder() / f"{shelf}{LOCK}"):
         cache.remove(shelf)
+        try:
+            yield
+        finally:
+            cache.remove(shelf)
 
 
 def _key(fold: Fold, seed: int, columns: str) -> str:

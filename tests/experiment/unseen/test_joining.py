@@ -32,7 +32,8 @@ CHANGES: dict[str, Any] = {"model": {"name": "logistic_regression"}, "strategies
 @pytest.mark.xdist_group("actors")
 @pytest.mark.usefixtures("ray_here")
 @pytest.mark.parametrize("joining", ["fine_tune", "cluster"])
-def test_the_curve_after_rows_have_joined(joining: str, tmp_path: Path) -> None:
+def test_the_curve_after_rows_have_joined(joining: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))  # not what the processes of this Ray were started with
     asked = config(folds=["h0", "h1"], onboarding=[0, 20], joining=joining) | CHANGES | {"seeds": [0]}
     # What joins is computed by another process than the one that trained: on Ray from what that one has stored.
     raysim.compare(asked, data=table(), out=tmp_path / "out", in_process=joining == "cluster")
