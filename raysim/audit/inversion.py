@@ -48,7 +48,7 @@ def invert_label(intercepts: ArrayLike) -> int:
 
 
 RANK = 1e-9
-"""An eigenvalue of a Hessian is treated as 0 if it is at most this share of the largest."""
+"""An eigenvalue of a Hessian is treated as 0 if it is at most this share of the largest eigenvalue."""
 
 
 def rows_of(first: Floats, second: Floats) -> Floats:

@@ -31,7 +31,7 @@ Found = tuple[Leaks, tuple[Suspect, ...]]
 
 
 MOST_NAMED = 5
-"""Largest number of columns that a warning names."""
+"""The largest number of columns that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
 
 
 def _plain(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any] | Coded:
-    """Return ``values`` in the order ``order``, and Python objects as texts, which numpy stores without pickling."""
+    """Return ``values`` in the order ``order``; Python objects become texts, which numpy stores without pickling."""
     if values.dtype.kind != "O":
         return values[order] if values.dtype.kind in "fiub" else values[order].astype(str)
     import pandas as pd

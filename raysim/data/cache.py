@@ -87,7 +87,7 @@ def file_digest(path: Path) -> str:
 
 
 def find(kind: str, key: str) -> Path | None:
-    """Return the folder of a cache entry, or None if it does not exist or is damaged."""
+    """Return the folder of a cache entry; None if the entry is missing, damaged, or of an older version."""
     folder = entry(kind, key)
     try:
         listed = (folder / _COMPLETE).read_text()
@@ -114,7 +114,10 @@ def _states(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int, int], .
 
 @functools.cache
 def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...]) -> str:
-    """Return what is wrong with a cache entry, or an empty text if its files are unchanged."""
+    """Return what is wrong with a cache entry, or an empty text if its files are unchanged.
+
+    ``listed`` is the text of ``complete.json``. ``states`` has the size, time of modification and inode of each file.
+    """
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:
             return f"{name} has changed since it was written"

@@ -38,8 +38,8 @@ USED = {
 class AggregationSection(Section):
     """The section ``aggregation``: the rule ``name`` for hospitals' updates, if a share ``assumed`` of them is wrong.
 
-    ``before`` is a step before the rule. With ``weights: capped`` hospitals are weighted by their training rows, at
-    most ``cap``; by default all hospitals have equal weights.
+    ``before`` is a step before the rule. With ``weights: capped`` a hospital's weight is its number of training
+    rows, but at most ``cap``; by default all hospitals have equal weights.
     """
 
     name: RuleName = default("aggregation.name")

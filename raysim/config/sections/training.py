@@ -67,8 +67,8 @@ class TuneSection(BaseModel):
 
     - ``models``: for some models, other keys of ``model`` and ``training`` that are tried instead, with the same number
       of combinations.
-    - ``per``: whether each strategy uses its own best combination, or all use the combination that is best for all
-      together.
+    - ``per``: with ``strategy``, each strategy uses its own best combination; with ``comparison``, all strategies use
+      the combination that is best for all together.
     - ``seeds``: which of the comparison's seeds trials use: a number of first seeds, a list of seeds, or None for all.
     """
 

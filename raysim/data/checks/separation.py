@@ -80,8 +80,9 @@ class Cells:
     def by_rate_elsewhere(self, event: int) -> Cells:
         """Replace each value by the share of the class ``event`` among rows with this value at other hospitals.
 
-        If no other hospital has the value, all rows of other hospitals count. The new value of a row does not depend on
-        labels of its own hospital. The result has two classes: 1 for ``event``, and 0 for all others.
+        If no other hospital has the value, the share is taken over all rows of other hospitals. The new value of a row
+        does not depend on labels of its own hospital. The result has two classes: 1 for ``event``, and 0 for all
+        others.
         """
         n, k = self.counts.sum(axis=1), self.counts[:, event]
         _, code = np.unique(self.value, return_inverse=True)
