@@ -1,4 +1,4 @@
-"""Entry points of installed packages for raysim, and optional packages.
+"""The entry points by which installed packages extend raysim, and the import of optional packages.
 
 The module imports nothing slow, because every command imports it.
 """

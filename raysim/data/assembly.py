@@ -288,7 +288,7 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
-    """Return the rows of the hospitals that are large enough, and a note on the others."""
+    """Return the rows of the ``largest`` hospitals with at least ``minimum`` rows, and a note on other hospitals."""
     home, names = rows.home, rows.names
     sizes = np.bincount(home, minlength=len(names))
     enough = np.flatnonzero(sizes >= minimum)

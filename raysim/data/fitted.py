@@ -1,8 +1,8 @@
 """Fitted preprocessing: plain numbers and names that convert a source's columns to features.
 
 The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, new rows. A missing number is
-replaced by a fixed value, except with the method ``raw``. A category that was neither declared nor found in training
-rows is 0 in all 0/1 features of its column.
+replaced by a fixed value; the method ``raw`` keeps it, and the method ``none`` refuses it. A category that was neither
+declared nor found in training rows is 0 in all 0/1 features of its column.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHORTEST = re.compile(r"(?!-0$)-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0
 """The pattern of a number in its shortest form, as numbers are written when they become categories."""
 
 MISSING = -1
-"""The position that stands for a missing value among the categories of a column."""
+"""The position, among a column's categories, that stands for a missing value."""
 
 
 @dataclass(frozen=True)
@@ -360,6 +360,6 @@ def _truth(text: str) -> bool | None:
 
 
 _COMPARED: dict[str, Callable[[str], Any]] = {"truth": _truth, "number": _number, "digits": _exact, "text": str}
-"""For each value of :attr:`Categorical.compared_as`, the function that converts texts before they are compared. It
-returns None for an unsuitable text.
+"""For each value of :attr:`Categorical.compared_as`, the function that converts texts before they are compared. The
+function returns None for a text that it cannot convert.
 """

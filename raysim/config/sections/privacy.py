@@ -244,7 +244,7 @@ class PrivacySection(Section):
 
     @property
     def noisy(self) -> dict[str, NoisyStatistic]:
-        """Return the noise on each kind of statistic, by the kind's name. ``metric`` is returned as ``metrics``."""
+        """Return the noise on each kind of statistic, by the kind's name. The kind ``metric`` is called ``metrics``."""
         named = {
             METRICS if plain(kind) == plain(METRICS) else kind: statistic
             for kind, statistic in self.statistics.items()

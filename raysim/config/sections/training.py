@@ -61,7 +61,7 @@ def _whole(value: Any, least: int) -> bool:
 
 
 class TuneSection(BaseModel):
-    """The section ``tune``: the values of keys of ``training`` and ``model`` among which a comparison chooses first.
+    """The section ``tune``: values of keys of ``training`` and ``model`` that a comparison tries before its runs.
 
     Every strategy is tried with every combination, and evaluated on validation rows.
 

@@ -20,8 +20,8 @@ from raysim.data.checks.suspects import LEVELS, Leaks, Suspect, columns_at, in_o
 from raysim.data.raw_columns import RawColumns
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""A column is reported as a question or in a list if its AUROC is above ``ASK`` or ``LIST``, and as a warning if the
-lower confidence limit of its AUROC is above ``WARN``.
+"""A column is reported as a question or in a list if its AUROC is above ``ASK`` or ``LIST``, with a lower confidence
+limit at most ``_LOOSE`` below this threshold. It is reported as a warning if the lower limit is above ``WARN``.
 """
 
 FLAG = 0.80

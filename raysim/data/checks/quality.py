@@ -51,7 +51,7 @@ _NAMED = 3  # hospitals that a text names
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """The recorded values of a column of numbers, in order of hospitals."""
+    """The recorded values of a column of numbers, sorted by hospital."""
 
     name: str
     value: NDArray[Any]

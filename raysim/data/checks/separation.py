@@ -101,7 +101,8 @@ class Cells:
 def separation(cells: Cells, event: int, *, directed: bool = False) -> Separation:
     """Compute how well the values of ``cells`` rank rows of class ``event`` above other rows of the same hospital.
 
-    With ``directed``, high values indicate the class; else the direction is chosen once, over all hospitals.
+    With ``directed``, high values indicate the class. Otherwise, the same direction is chosen for all hospitals: the
+    one with the higher mean AUROC.
     """
     k = cells.counts[:, event].astype(np.float64)
     others = cells.counts.sum(axis=1) - k
