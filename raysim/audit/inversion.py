@@ -77,8 +77,8 @@ def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Fl
 
 
 EXACT = 1e-3
-"""A row counts as reconstructed if each of its features differs from the true value by at most this, and its label
-rounds to the true label."""
+"""A row counts as reconstructed if each of its features differs from the true value by at most this number, and
+its label rounds to the true label."""
 
 
 def rows_read(X: Floats, y: Floats) -> int:

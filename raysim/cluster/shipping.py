@@ -23,7 +23,7 @@ Delivery = Literal["auto", "shared", "shipped"]
 """
 
 KEPT = 8
-"""The largest number of federations whose shipped rows the pool, and each actor, keeps."""
+"""The largest number of federations whose shipped rows are kept, by the pool and by each actor."""
 
 SECONDS = 30.0
 """Seconds after which a folder that an actor checks counts as unavailable."""

@@ -67,8 +67,8 @@ def source_key(source: Source, files: Iterable[Path]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file's content. The file is read again only if its size, time of modification or inode has
-    changed since an earlier call.
+    """Return the digest of a file's content. The file is usually not read again if its size, time of modification and
+    inode are the same as in an earlier call.
     """
     path = path.absolute()
     stat = path.stat()

@@ -85,7 +85,7 @@ class Categorical:
         """How texts are compared with the categories: as truth values if all categories are truth values, as numbers if
         all are numbers, else as texts.
 
-        Numbers are compared as float64, because other programs may have stored them so. If two categories are equal as
+        Numbers are compared as float64, because other programs may have stored float64. If two categories are equal as
         float64, all their digits are compared (``digits``).
         """
         if set(self.categories) <= {"True", "False"}:

@@ -39,8 +39,8 @@ class AggregationSection(Section):
     """The section ``aggregation``: the rule ``name`` that combines updates.
 
     A share ``assumed`` of the hospitals is assumed to be Byzantine. ``before`` is a step before the rule. With
-    ``weights: capped`` a hospital's weight is its number of training rows, but at most ``cap``; by default all hospitals
-    have equal weights.
+    ``weights: capped`` a hospital's weight is its number of training rows, but at most ``cap``; by default all weights
+    are equal.
     """
 
     name: RuleName = default("aggregation.name")

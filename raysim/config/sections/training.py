@@ -69,7 +69,7 @@ class TuneSection(BaseModel):
       of combinations.
     - ``per``: with ``strategy``, each strategy uses its own best combination; with ``comparison``, all strategies use
       the combination that is best for all together.
-    - ``seeds``: which of the comparison's seeds trials use: a number of first seeds, a list of seeds, or None for all.
+    - ``seeds``: the seeds of the comparison that trials use: the number of first seeds, a list of seeds, or None (all).
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
