@@ -34,7 +34,7 @@ class Forgotten(Exception):
 
 
 class RecentMemory:
-    """The memory of an actor's hospitals that each of its recent calls has returned, by name."""
+    """By name, the memory of the actor's hospitals that each recent call of the actor has returned."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[Made, HospitalStates] = OrderedDict()

@@ -242,7 +242,7 @@ def _refusal(plugin: Any, name: str, kind: Any) -> str:
 
 
 def _meaning(plugin: Any, name: str) -> str:
-    """Return a field's pydantic description; without one, the docstring under the field in a class or its bases."""
+    """Return a field's pydantic description; without one, the docstring under the field in the class or its bases."""
     if issubclass_of(plugin, BaseModel) and (description := plugin.model_fields[name].description):
         return unmarked(description)
     classes = inspect.getmro(plugin) if inspect.isclass(plugin) else (plugin,)

@@ -30,7 +30,7 @@ class Tried:
 def tried(looked: Looked, text: str, folder: Path) -> Tried:
     """Read the table with the proposed configuration ``text`` (YAML), and search for columns that reveal the label.
 
-    Relative paths in the configuration begin at ``folder``.
+    Relative paths in the configuration begin at ``folder``. If a person must still choose a column, nothing is read.
     """
     if looked.unfilled:
         return Tried({}, ())

@@ -16,7 +16,7 @@ from raysim.core.errors import ConfigError
 
 def registered(kind: str) -> list[EntryPoint]:
     """Return the entry points of the group ``raysim.<kind>``, sorted by name. raysim's own come before those of
-    others."""
+    other packages."""
     found = _all_entry_points(tuple(sys.path)).select(group=f"raysim.{kind}")
     return sorted(found, key=lambda entry: (not is_own(entry), entry.name))
 

@@ -288,7 +288,10 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
-    """Return the rows of the ``largest`` hospitals with at least ``minimum`` rows, and a note on other hospitals."""
+    """Keep the hospitals with at least ``minimum`` rows, or only the ``largest`` largest of these (None: all).
+
+    Return the rows of the kept hospitals, and a note on the other hospitals.
+    """
     home, names = rows.home, rows.names
     sizes = np.bincount(home, minlength=len(names))
     enough = np.flatnonzero(sizes >= minimum)

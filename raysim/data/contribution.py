@@ -21,7 +21,7 @@ class Contribution:
     """The patient of each remaining row, ``[n]``, ascending: numbers from 0, in the order of patients' first rows."""
     patients: int
     total: int
-    """The number of rows before the limit."""
+    """The number of the hospital's rows before the limit was applied."""
 
     @property
     def single(self) -> bool:

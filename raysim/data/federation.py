@@ -178,7 +178,7 @@ class Federation:
     @cached_property
     def identities(self) -> NDArray[np.int64]:
         """An integer that identifies the patient of each row, ``[N]``, and is the same under every split. If patients
-        are unknown or each row counts as one, the integer is the row's position in the source.
+        are unknown or each row counts as a patient, the integer is the row's position in the source.
         """
         try:
             people = self.people

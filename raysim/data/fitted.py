@@ -99,7 +99,7 @@ class Categorical:
         category has the position ``len(categories)``.
 
         A text need not equal its category: ``1.0`` may stand for ``1``, see :attr:`compared_as`. Blanks at the
-        beginning of a category may be absent, because they are removed from a column in which all texts begin with one.
+        beginning of a category may be absent, because they are removed from a column whose texts all begin with blanks.
         """
         value = _COMPARED[self.compared_as]
         bare = [category.lstrip() for category in self.categories]

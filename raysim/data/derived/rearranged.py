@@ -15,7 +15,7 @@ from raysim.data.federation import Federation, write
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """Rows to add to a federation."""
+    """``k`` rows to add to a federation that has ``F`` features."""
 
     X: NDArray[np.float32]
     """The features after preprocessing, ``[k, F]``."""
