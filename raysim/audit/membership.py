@@ -76,7 +76,7 @@ class Detection:
 
 def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
     """Evaluate how well ``scores [n]`` separate training rows, which are marked in ``members [n]``, from other rows.
-    All results are NaN without members or without non-members.
+    All results are NaN if there are no training rows, or no other rows.
     """
     s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)
     positive, negative = np.sort(s[inside]), np.sort(s[~inside])

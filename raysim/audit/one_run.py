@@ -1,8 +1,8 @@
 """A lower bound on epsilon from one run, by guessing which canaries a fair coin has included (Steinke 2023).
 
-Canaries are rows made for the audit. A coin decides for each whether it is part of the training. For ``G`` of the ``M``
-canaries, an auditor guesses what the coin has decided. Under (epsilon, delta) differential privacy, the number
-``right`` of correct guesses satisfies, with ``q = 1 / (1 + exp(-epsilon))`` and for any ``v``:
+Canaries are rows made for the audit. A coin decides for each canary whether it is part of the training. For ``G`` of
+the ``M`` canaries, an auditor guesses what the coin has decided. Under (epsilon, delta) differential privacy, the
+number ``right`` of correct guesses satisfies, with ``q = 1 / (1 + exp(-epsilon))`` and for any ``v``:
 
     P[right >= v] <= P[Bin(G, q) >= v] + 2 M delta max_{1 <= i <= v} P[v > Bin(G, q) >= v - i] / i.
 

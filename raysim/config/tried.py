@@ -19,7 +19,7 @@ class Tried:
 
     - ``leaks``: columns that should also be dropped because they reveal the label, each with the reason.
     - ``doubts``: other oddities of the data, each as a sentence.
-    - ``refused``: the reason why the table cannot be read, or empty.
+    - ``refused``: the reason why the table cannot be read; empty if there is none.
     """
 
     leaks: dict[str, str]

@@ -1,7 +1,8 @@
 """Cache the records of sources, and federations, in a folder.
 
-The key of an entry is a digest of the configuration and the content of the source's files. An entry is a folder that is
-written under a temporary name and then renamed, so several processes can build the same entry at the same time.
+The key of an entry is usually a digest of the configuration, the code that reads data, and the content of the source's
+files. An entry is a folder that is written under a temporary name and then renamed, so several processes can build the
+same entry at the same time.
 ``complete.json`` lists the size and digest of each file of the entry. An entry that differs from this list is replaced,
 with a warning.
 """

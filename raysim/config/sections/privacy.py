@@ -35,7 +35,7 @@ METRICS = "metrics"
 """The name of models' metrics in the egress ledger."""
 
 PREPROCESSING = "preprocessing"
-"""The name in the egress ledger of the statistics by which features are scaled."""
+"""The name, in the egress ledger, of the statistics by which features are scaled."""
 
 MODES = {
     "hospital": ("central", "distributed", "local"),

@@ -88,7 +88,7 @@ PERFECT = {
     "availability": 1.0,
     "dropout": 0.0,
 }
-"""The default quantities of a hospital."""
+"""The default of each quantity of a hospital."""
 
 
 class RoundsSection(Section):

@@ -21,7 +21,7 @@ from raysim.data.raw_columns import RawColumns
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
 """A column is reported as a question or in a list if its AUROC is above ``ASK`` or ``LIST``, with a lower confidence
-limit at most ``_LOOSE`` below this threshold. It is reported as a warning if the lower limit is above ``WARN``.
+limit less than ``_LOOSE`` below this threshold. It is reported as a warning if the lower limit is above ``WARN``.
 """
 
 FLAG = 0.80

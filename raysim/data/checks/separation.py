@@ -2,8 +2,8 @@
 
 Only rows of the same hospital are compared, so a column that merely identifies hospitals has an AUROC of 0.5.
 
-The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the numbers of rows. DeLong's would be
-0 for a column that separates the classes, even with ten rows.
+The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the numbers of rows. DeLong's standard
+error would be 0 for a column that separates the classes, even with ten rows.
 """
 
 from __future__ import annotations
