@@ -120,7 +120,7 @@ class RunResult(Results):
 
     @cached_property
     def models(self) -> dict[str, dict[str, float]]:
-        """The metrics of the whole federation for every model, by name; undefined metrics are NaN.
+        """The metrics of the whole federation, by the names of model and metric; undefined metrics are NaN.
 
         A strategy can have several models, such as a global and a personalized one. The main model comes last.
         """

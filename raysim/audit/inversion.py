@@ -48,7 +48,7 @@ def invert_label(intercepts: ArrayLike) -> int:
 
 
 RANK = 1e-9
-"""An eigenvalue of a Hessian is treated as 0 if it is at most this share of the largest."""
+"""An eigenvalue of a Hessian is treated as 0 if it is at most this share of the largest eigenvalue."""
 
 
 def rows_of(first: Floats, second: Floats) -> Floats:
@@ -77,8 +77,8 @@ def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Fl
 
 
 EXACT = 1e-3
-"""A row counts as reconstructed if each of its features differs from the true value by at most this, and its label
-rounds to the true label."""
+"""A row counts as reconstructed if each of its features differs from the true value by at most this number, and
+its label rounds to the true label."""
 
 
 def rows_read(X: Floats, y: Floats) -> int:

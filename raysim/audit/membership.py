@@ -40,6 +40,7 @@ def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
 
     ``confidences [J, n]`` are each row's confidences under all ``J`` models, and ``members [J, n]`` says which models
     were trained on the row. The score is NaN for a row if all of the other models were trained on it, or none of them.
+    All scores are NaN if there are too few models to estimate variances.
     """
     c, inside = np.asarray(confidences, dtype=np.float64), np.asarray(members, dtype=bool)
     others = np.arange(len(c)) != target
@@ -75,7 +76,7 @@ class Detection:
 
 def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
     """Evaluate how well ``scores [n]`` separate training rows, which are marked in ``members [n]``, from other rows.
-    All results are NaN without members or without non-members.
+    All results are NaN if there are no training rows, or no other rows.
     """
     s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)
     positive, negative = np.sort(s[inside]), np.sort(s[~inside])

@@ -1,8 +1,8 @@
 """A lower bound on epsilon from one run, by guessing which canaries a fair coin has included (Steinke 2023).
 
-Canaries are rows made for the audit. A coin decides for each whether it is part of the training. For ``G`` of the ``M``
-canaries, an auditor guesses what the coin has decided. Under (epsilon, delta) differential privacy, the number
-``right`` of correct guesses satisfies, with ``q = 1 / (1 + exp(-epsilon))`` and for any ``v``:
+Canaries are rows made for the audit. A coin decides for each canary whether it is part of the training. For ``G`` of
+the ``M`` canaries, an auditor guesses what the coin has decided. Under (epsilon, delta) differential privacy, the
+number ``right`` of correct guesses satisfies, with ``q = 1 / (1 + exp(-epsilon))`` and for any ``v``:
 
     P[right >= v] <= P[Bin(G, q) >= v] + 2 M delta max_{1 <= i <= v} P[v > Bin(G, q) >= v - i] / i.
 
@@ -21,10 +21,10 @@ from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc
 
 ERROR = 0.05
-"""Largest probability with which the lower bound on epsilon may exceed the true epsilon."""
+"""The largest probability with which the lower bound on epsilon may exceed the true epsilon."""
 
 LARGEST = 50.0
-"""Largest lower bound on epsilon that is reported."""
+"""The largest lower bound on epsilon that is reported."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
 def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
     """Compute the largest lower bound on epsilon that an audit with this number of ``canaries`` can reach.
 
-    At most 200 numbers of guesses are tried, each without a wrong guess.
+    At most 200 numbers of guesses are tried, with all guesses correct.
     """
     return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
 

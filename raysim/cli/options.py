@@ -110,7 +110,7 @@ def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page
 
 
 def place(folder: Path, out: Path | None) -> Path:
-    """Return the path of ``folder`` for printing: relative to the working directory, unless ``out`` is absolute."""
+    """Return ``folder`` for printing: relative if it is below the working directory and ``out`` is not absolute."""
     return folder if out is not None and out.is_absolute() else _relative(folder)
 
 

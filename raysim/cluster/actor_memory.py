@@ -12,7 +12,7 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 RECENT = 8
-"""The largest number of hospitals' memories that an actor caches: one for each run that may share the actor."""
+"""The largest number of calls whose returned memory an actor caches: one for each run that may share the actor."""
 
 
 def keeps_memory(plan: RoundPlan) -> bool:
@@ -34,7 +34,7 @@ class Forgotten(Exception):
 
 
 class RecentMemory:
-    """The hospitals' memories that an actor's recent calls have returned, by name."""
+    """By name, the memory of the actor's hospitals that each recent call of the actor has returned."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[Made, HospitalStates] = OrderedDict()

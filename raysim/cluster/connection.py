@@ -37,8 +37,8 @@ LISTENER = "ray_listen_error_messages"
 TALKATIVE = ("ray.widgets.util",)
 
 _imported_closed = False
-"""Whether this module imported Ray with :data:`~raysim.cluster.own_ray.OPEN` at 0, so that Ray listens on this machine
-only.
+"""Whether this module imported Ray while the variable :data:`~raysim.cluster.own_ray.OPEN` was 0, so that Ray listens
+on this machine only.
 """
 
 WATCH_SECONDS = 0.05

@@ -99,7 +99,7 @@ class HospitalActor:
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
     def ready(self, asking: str) -> ActorReady:
-        """Return the actor's device, node and, unless it is on the caller's node ``asking``, its software."""
+        """Return the actor's device, its node and, if this is not the caller's node ``asking``, the node's software."""
         import ray
 
         node = ray.util.get_node_ip_address()

@@ -98,7 +98,7 @@ def own_folder() -> Iterator[str]:
 
 
 def _root(prefix: str) -> str:
-    """Return the first writable folder for temporary files whose path is short enough for Ray's sockets."""
+    """Return the first folder for temporary files that is writable and has a path short enough for Ray's sockets."""
     roots = [os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), *PLACES]
     for root in roots:
         path = os.path.realpath(root)

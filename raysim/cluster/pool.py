@@ -65,7 +65,7 @@ class LocalPool:
 
 
 class RayPool:
-    """Hospital actors on a running Ray, which several coordinator actors can share."""
+    """Hospital actors on a running Ray; several coordinator actors can share these hospital actors."""
 
     restart_seconds = 60.0
     """The seconds by which a restarted actor may exceed ``resources.timeout``."""

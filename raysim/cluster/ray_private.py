@@ -62,7 +62,7 @@ def reread_authentication() -> None:
 def ended_parts() -> list[str]:
     """Return the essential processes of Ray (raylet, GCS) that this process started and that have ended.
 
-    The result is always empty if this version of Ray does not support it.
+    The result is always empty if this version of Ray does not list its ended processes.
     """
     ended = getattr(read("node"), "dead_processes", list)
     return [kind for kind, _ in ended() if kind in ("raylet", "gcs_server")]

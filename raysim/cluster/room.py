@@ -65,7 +65,7 @@ def await_room(cpus: float, gpus: float = 0.0) -> None:
 
 
 def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
-    """Call ``there`` until it returns True; its argument is the number of seconds that it may wait.
+    """Wait until ``there`` returns True; its argument is the number of seconds that one call may wait.
 
     A long wait for ``what`` is printed. Raises ``ResourceError`` after ``seconds``.
     """

@@ -23,7 +23,7 @@ Delivery = Literal["auto", "shared", "shipped"]
 """
 
 KEPT = 8
-"""The largest number of federations whose shipped rows the pool, and each actor, keeps."""
+"""The largest number of federations whose shipped rows are kept, by the pool and by each actor."""
 
 SECONDS = 30.0
 """Seconds after which a folder that an actor checks counts as unavailable."""
@@ -142,7 +142,7 @@ class Sender:
         self._pooled: dict[str, Any] = {}
 
     def shipments(self, folder: str, actors: Sequence[Any], *, pooled: bool) -> list[Shipment | None]:
-        """Return the rows to ship with each actor's call; None for actors that read ``folder``.
+        """Return references to the rows to ship with each actor's call; None for actors that read ``folder``.
 
         With ``pooled``, the first actor also receives the training rows of all hospitals. Raises ``ResourceError`` if
         the configuration requires that all actors read the folder and one cannot.

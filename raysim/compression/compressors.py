@@ -73,7 +73,8 @@ def grid_limit(bits: int) -> tuple[int, int]:
 def top_k_bits(p: int, k: int) -> int:
     """Return the number of bits of a message with ``k`` of ``p`` entries: their values and their positions.
 
-    Positions are sent as ``k`` indices or as ``p`` one-bit flags, whichever needs fewer bits; none if ``k >= p``.
+    Positions are sent as ``k`` indices or as ``p`` one-bit flags, whichever needs fewer bits. If ``k >= p``, no
+    positions are sent.
     """
     places = 0 if k >= p else min(k * ceil(log2(p)), p)
     return min(k, p) * FLOAT_BITS + places

@@ -38,7 +38,7 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
 
 
 def labels(config: Config) -> list[str]:
-    """Return a label for each strategy of ``config``; with ``models``, for each strategy and model."""
+    """Return a label for each strategy of ``config``; with ``models``, for each pair of a strategy and a model."""
     strategies = [label(section) for section in config.strategies]
     return (
         [_crossed(label, section) for section in config.models for label in strategies] if config.models else strategies
@@ -51,7 +51,7 @@ def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
 
 
 def reference_among(config: Config, compared: Sequence[str]) -> str:
-    """Return the label of the reference strategy in ``compared``; with several models, that with the simplest model.
+    """Return the reference strategy's label in ``compared``; with several models, its label with the simplest model.
 
     Raises ``ConfigError`` if the reference was not compared.
     """

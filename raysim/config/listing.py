@@ -223,7 +223,7 @@ def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
 
 
 def _refusal(plugin: Any, name: str, kind: Any) -> str:
-    """Return the range of a dataclass's field, from the class's error message for NaN or for the lowest number.
+    """Return the range of a dataclass's field, from the class's error message for NaN or a very low number.
 
     The text is empty if neither value causes an error message with a range.
     """
@@ -242,7 +242,7 @@ def _refusal(plugin: Any, name: str, kind: Any) -> str:
 
 
 def _meaning(plugin: Any, name: str) -> str:
-    """Return the pydantic description of a field, or else the docstring under the field in the class or a base."""
+    """Return a field's pydantic description; without one, the docstring under the field in the class or its bases."""
     if issubclass_of(plugin, BaseModel) and (description := plugin.model_fields[name].description):
         return unmarked(description)
     classes = inspect.getmro(plugin) if inspect.isclass(plugin) else (plugin,)

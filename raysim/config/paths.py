@@ -1,8 +1,9 @@
 """Resolves paths of input files.
 
-A path of an input file is relative to the folder of the YAML file in which it stands, or else to the working directory.
-It becomes absolute when a configuration is read. Paths of output (``--out``, ``tracking.uri``, ``checkpoint.path``)
-remain relative to the working directory. In all paths ``~`` is the user's home folder.
+A path of an input file is relative to the folder of the YAML file in which it stands. Outside of a YAML file it is
+relative to the working directory. The path becomes absolute when a configuration is read. Paths of output (``--out``,
+``tracking.uri``, ``checkpoint.path``) remain relative to the working directory. In all paths ``~`` is the user's home
+folder.
 """
 
 from __future__ import annotations

@@ -44,13 +44,13 @@ class Looked:
 
     @property
     def unfilled(self) -> tuple[tuple[str, Choice], ...]:
-        """Return the keys that need a column that only a person can choose, each with the possible columns."""
+        """Return the configuration keys whose column a person must choose, each with the possible columns."""
         keys = (("silo", self.proposal.hospital), ("label", self.proposal.label))
         return tuple(each for each in keys if each[1].column is None and not (each[0] == "silo" and self.named_after))
 
 
 def look(path: Path) -> Looked:
-    """Read the table at ``path``, or all tables that match a pattern, and propose roles for the columns.
+    """Read the table at ``path`` (all matching tables if it is a pattern), and propose roles for the columns.
 
     Raises ``DataError`` if there is no table, or if it has no rows.
     """

@@ -34,7 +34,7 @@ def made(cls: type[Strategy]) -> Strategy:
 
 
 def place_of(cls: type[Strategy]) -> dict[str, Any]:
-    """Return the key that names a strategy's class: its registered ``name``, or its import path ``class``."""
+    """Return the key and value that name a strategy's class: the registered ``name``, or the import path ``class``."""
     name = registry.name_of("strategies", cls)
     return {"class": f"{cls.__module__}.{cls.__qualname__}"} if name is None else {"name": name}
 

@@ -19,7 +19,7 @@ class Tried:
 
     - ``leaks``: columns that should also be dropped because they reveal the label, each with the reason.
     - ``doubts``: other oddities of the data, each as a sentence.
-    - ``refused``: the reason why the table cannot be read, or empty.
+    - ``refused``: the reason why the table cannot be read; empty if there is none.
     """
 
     leaks: dict[str, str]
@@ -30,7 +30,7 @@ class Tried:
 def tried(looked: Looked, text: str, folder: Path) -> Tried:
     """Read the table with the proposed configuration ``text`` (YAML), and search for columns that reveal the label.
 
-    Relative paths in the configuration begin at ``folder``.
+    Relative paths in the configuration begin at ``folder``. If a person must still choose a column, nothing is read.
     """
     if looked.unfilled:
         return Tried({}, ())

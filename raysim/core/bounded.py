@@ -31,8 +31,8 @@ NODES = 100_000
 """The largest number of values and keys of a YAML file. An alias counts as a copy of all the values that it repeats."""
 
 DIGITS = 400
-"""The largest number of digits of a whole number in YAML. The time to read a number grows with the square of its
-digits."""
+"""The largest number of digits of a whole number in YAML. The time to read a number grows with the square of the
+number of its digits."""
 
 
 def read_bytes(path: Path, limit: int) -> bytes:

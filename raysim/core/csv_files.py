@@ -2,7 +2,7 @@
 
 Spreadsheets treat a cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program. Names of
 hospitals and categories come from other people's data and may contain formulas. Texts that begin with one of these
-characters, unless they are numbers, are therefore written with a ``'`` before them, which :func:`read_csv` removes.
+characters and are not numbers are therefore written with a ``'`` before them; :func:`read_csv` removes the ``'``.
 """
 
 from __future__ import annotations

@@ -49,10 +49,11 @@ class Checks:
         return min(finite, key=lambda at: self.losses[at], default=None)
 
     def waited(self, tolerance: float) -> int:
-        """Return how many checks of the validation loss have passed since it last fell by more than a tolerance.
+        """Return how many checks have passed since the last fall of the validation loss by more than a tolerance.
 
+        A loss is compared with the loss at the last fall; before the first fall, with the loss before training.
         ``tolerance`` is a fraction of the loss before training. If that loss is not finite, the first finite loss
-        counts as a fall, and the tolerance is a fraction of it.
+        counts as a fall, and ``tolerance`` is a fraction of the first finite loss.
         """
         last, scale, since = self.before, abs(self.before), 0
         for loss in self.losses:

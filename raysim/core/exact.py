@@ -24,7 +24,7 @@ def largest_entry(weights: float) -> float:
 
 
 class ExactSum:
-    """Several sums of vectors, stored as integers. ``units [G, P]`` has one row for each of the ``G`` sums."""
+    """``G`` sums of vectors ``[P]``, stored as integers. ``units [G, P]`` has one row for each sum."""
 
     def __init__(self, groups: int, size: int) -> None:
         self.units = np.zeros((groups, size), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Settings of the process that raysim changes only temporarily, because other programs import raysim too.
+"""Settings of the process; in a program that imports raysim, raysim changes the settings only temporarily.
 
 Examples are environment variables, signal handlers, log levels and the number of threads. raysim changes them only
 through this module.

@@ -1,4 +1,4 @@
-"""Entry points of installed packages for raysim, and optional packages.
+"""The entry points by which installed packages extend raysim, and the import of optional packages.
 
 The module imports nothing slow, because every command imports it.
 """
@@ -16,7 +16,7 @@ from raysim.core.errors import ConfigError
 
 def registered(kind: str) -> list[EntryPoint]:
     """Return the entry points of the group ``raysim.<kind>``, sorted by name. raysim's own come before those of
-    others."""
+    other packages."""
     found = _all_entry_points(tuple(sys.path)).select(group=f"raysim.{kind}")
     return sorted(found, key=lambda entry: (not is_own(entry), entry.name))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def whole_number(value: Any, name: str, most: float) -> int:
-    """Return ``value``, which must be a whole number from 0 to ``most``. Raises ``ValueError`` for anything else."""
+    """Return ``value``, which must be a whole number from 0 to ``most``; else raise ``ValueError`` or ``TypeError``."""
     if isinstance(value, bool | str) or not 0 <= value <= most or value != math.floor(value):
         raise ValueError(f"its {name} is {value!r:.50}, not a whole number from 0 to {most:,}")
     return int(value)

@@ -1,4 +1,4 @@
-"""The YAML that raysim writes or contains. :mod:`raysim.config.reading` reads YAML from users."""
+"""The YAML that raysim writes or that its package contains. :mod:`raysim.config.reading` reads YAML from users."""
 
 from __future__ import annotations
 

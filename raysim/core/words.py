@@ -71,7 +71,8 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
 
 
 def some(names: Sequence[str], most: int, between: str | None = None) -> str:
-    """Return the first ``most`` names as a list, and the number of the others.
+    """Return the first ``most`` names, separated by ``between`` (None: as in :func:`listed`), and the number of the
+    other names.
 
     >>> some(["a", "b"], 2), some(["a", "b", "c"], 2), some(["a, lam 1", "b", "c"], 2)
     ('a, b', 'a, b and 1 more', 'a, lam 1; b; and 1 more')
@@ -110,8 +111,10 @@ def chance(p: float, draws: int | None = None) -> str:
 
 
 def as_yaml(value: Any) -> str:
-    """Return a value of a configuration as in a YAML file, with texts in quotes. Of a value that YAML cannot contain,
-    only the type is named, because its content could be rows of patients.
+    """Return a value of a configuration as in a YAML file, with texts in quotes.
+
+    Only the type is named of a value that is not null, a text, number, date, path, class, list or mapping, because its
+    content could be rows of patients.
 
     >>> as_yaml(None), as_yaml([1, True, "x"]), as_yaml({"mu": None}), as_yaml([object()])
     ('null', "[1, true, 'x']", '{mu: null}', '[an object]')

@@ -3,7 +3,8 @@
 A privacy guarantee for patients compares the data with and without one patient. If all rows of a hospital were divided
 at once, the removal of a patient would move other patients between training, validation and test. Here, the part of a
 patient follows from a keyed hash of the patient's identifier. If rows are divided without regard to patients, the part
-of a row follows from a hash of its content. The fractions are therefore met only on average.
+of a row follows from a hash of its content. The configured fractions of training, validation and test rows
+are therefore met only on average.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ Found = tuple[Leaks, tuple[Suspect, ...]]
 
 
 MOST_NAMED = 5
-"""Largest number of columns that a warning names."""
+"""The largest number of columns that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Recipe:
     missing_flags: bool
     """Whether an added 0/1 feature flags the missing values of a column."""
     tabular: bool = True
-    """Whether columns are checked for revealing the label; False for pictures."""
+    """Whether the table is checked for columns that reveal the label and for errors; False for pictures."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,7 +288,10 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
-    """Return the rows of the hospitals that are large enough, and a note on the others."""
+    """Keep the hospitals with at least ``minimum`` rows, or only the ``largest`` largest of these (None: all).
+
+    Return the rows of the kept hospitals, and a note on the other hospitals.
+    """
     home, names = rows.home, rows.names
     sizes = np.bincount(home, minlength=len(names))
     enough = np.flatnonzero(sizes >= minimum)
@@ -311,7 +314,7 @@ def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
 
 
 def _plain(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any] | Coded:
-    """Return ``values`` in the order ``order``, and Python objects as texts, which numpy stores without pickling."""
+    """Return ``values`` in the order ``order``; Python objects become texts, which numpy stores without pickling."""
     if values.dtype.kind != "O":
         return values[order] if values.dtype.kind in "fiub" else values[order].astype(str)
     import pandas as pd

@@ -23,7 +23,7 @@ from raysim.data.records import Columned, Records, Scored, Source
 from raysim.data.split import Split
 
 STORED = 6
-"""The version of the layout of stored federations; increase it when their files change."""
+"""The version of the layout of stored federations; increase it when the layout changes."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
 """The results of earlier data checks, by the cache key of the records, ``minimum`` and ``largest``."""

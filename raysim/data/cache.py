@@ -1,7 +1,8 @@
 """Cache the records of sources, and federations, in a folder.
 
-The key of an entry is a digest of the configuration and the content of the source's files. An entry is a folder that is
-written under a temporary name and then renamed, so several processes can build the same entry at the same time.
+The key of an entry is usually a digest of the configuration, the code that reads data, and the content of the source's
+files. An entry is a folder that is written under a temporary name and then renamed, so several processes can build the
+same entry at the same time.
 ``complete.json`` lists the size and digest of each file of the entry. An entry that differs from this list is replaced,
 with a warning.
 """
@@ -67,8 +68,8 @@ def source_key(source: Source, files: Iterable[Path]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file's content. The file is read again only if its size, time of modification or inode has
-    changed since an earlier call.
+    """Return the digest of a file's content. The file is usually not read again if its size, time of modification and
+    inode are the same as in an earlier call.
     """
     path = path.absolute()
     stat = path.stat()
@@ -87,7 +88,7 @@ def file_digest(path: Path) -> str:
 
 
 def find(kind: str, key: str) -> Path | None:
-    """Return the folder of a cache entry, or None if it does not exist or is damaged."""
+    """Return the folder of a cache entry; None if the entry is missing, damaged, or of an older version."""
     folder = entry(kind, key)
     try:
         listed = (folder / _COMPLETE).read_text()
@@ -114,7 +115,10 @@ def _states(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int, int], .
 
 @functools.cache
 def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...]) -> str:
-    """Return what is wrong with a cache entry, or an empty text if its files are unchanged."""
+    """Return what is wrong with a cache entry, or an empty text if its files are unchanged.
+
+    ``listed`` is the text of ``complete.json``. ``states`` has the size, time of modification and inode of each file.
+    """
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:
             return f"{name} has changed since it was written"

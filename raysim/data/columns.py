@@ -63,7 +63,7 @@ def columns_of(features: pd.DataFrame) -> tuple[Column, ...]:
 
 
 def warnings_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Return a warning for each column without a name, and for each possible row number or identifier."""
+    """Return a warning for each column that has no name, may be a row number, or may be an identifier."""
     reasons = {
         "unnamed": "has no name in the file",
         "row number": "looks like a row number",

@@ -21,7 +21,7 @@ class Contribution:
     """The patient of each remaining row, ``[n]``, ascending: numbers from 0, in the order of patients' first rows."""
     patients: int
     total: int
-    """The number of rows before the limit."""
+    """The number of the hospital's rows before the limit was applied."""
 
     @property
     def single(self) -> bool:
@@ -54,7 +54,7 @@ def choose_rows(people: NDArray[np.int64], order: NDArray[np.int64], most: int) 
 def shuffled(people: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """Return a permutation ``[n]`` of a hospital's rows in which the rows of each patient are in random order.
 
-    The order of a patient's rows depends only on ``seed`` and on their number, and not on other patients.
+    The order of a patient's rows depends only on ``seed`` and on how many rows the patient has.
     ``people [n]`` is the patient of each row.
     """
     _, code, counts = np.unique(people, return_inverse=True, return_counts=True)

@@ -72,7 +72,7 @@ class SumNoise(Protocol):
 
     @property
     def named(self) -> str:
-        """The description of the noise that the federation stores."""
+        """The text that describes the noise; the federation stores this text."""
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -175,9 +175,7 @@ def _blocks(s: Summary) -> list[RenderableType]:
 
 
 def _eventless(s: Summary) -> str:
-    """Return a sentence on how many hospitals have no test row of the event (the second class), where AUROC is
-    undefined.
-    """
+    """Return a sentence on how many hospitals have no test row of the event (the second class); empty if none."""
     if len(s.classes) != 2:
         return ""
     without, all_ = int((s.tested[:, 1] == 0).sum()), counted(len(s.hospitals), "hospital")

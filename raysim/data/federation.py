@@ -177,8 +177,8 @@ class Federation:
 
     @cached_property
     def identities(self) -> NDArray[np.int64]:
-        """An integer that identifies the patient of each row, ``[N]``, under every split. If patients are unknown, it
-        is the row's position in the source.
+        """An integer that identifies the patient of each row, ``[N]``, and is the same under every split. If patients
+        are unknown or each row counts as a patient, the integer is the row's position in the source.
         """
         try:
             people = self.people

@@ -1,8 +1,8 @@
 """Fitted preprocessing: plain numbers and names that convert a source's columns to features.
 
 The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, new rows. A missing number is
-replaced by a fixed value, except with the method ``raw``. A category that occurred in no training row is 0 in all 0/1
-features of its column.
+replaced by a fixed value; the method ``raw`` keeps it, and the method ``none`` refuses it. A category that was neither
+declared nor found in training rows is 0 in all 0/1 features of its column.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHORTEST = re.compile(r"(?!-0$)-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0
 """The pattern of a number in its shortest form, as numbers are written when they become categories."""
 
 MISSING = -1
-"""The position that stands for a missing value among the categories of a column."""
+"""The position, among a column's categories, that stands for a missing value."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class Categorical:
     """A column of texts: a 0/1 feature for each of its ``categories``, which were found in training rows or declared.
 
     - ``flagged``: whether an added 0/1 feature flags missing values.
-    - ``coded``: whether the only feature is the category's position in ``categories``, NaN for any other value.
+    - ``coded``: whether the category's position in ``categories`` replaces the 0/1 features of categories; the position
+      is NaN for a missing value or another category.
     """
 
     name: str
@@ -84,7 +85,7 @@ class Categorical:
         """How texts are compared with the categories: as truth values if all categories are truth values, as numbers if
         all are numbers, else as texts.
 
-        Numbers are compared as float64, because other programs may have stored them so. If two categories are equal as
+        Numbers are compared as float64, because other programs may have stored float64. If two categories are equal as
         float64, all their digits are compared (``digits``).
         """
         if set(self.categories) <= {"True", "False"}:
@@ -98,7 +99,7 @@ class Categorical:
         category has the position ``len(categories)``.
 
         A text need not equal its category: ``1.0`` may stand for ``1``, see :attr:`compared_as`. Blanks at the
-        beginning of a category may be absent, because they are removed from a column in which all texts have some.
+        beginning of a category may be absent, because they are removed from a column whose texts all begin with blanks.
         """
         value = _COMPARED[self.compared_as]
         bare = [category.lstrip() for category in self.categories]
@@ -161,8 +162,8 @@ class Preprocessing:
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
-        """The mean to subtract and the scale to divide by, ``[D]`` each, for the features with values; 0 and 1 for
-        categories.
+        """The mean to subtract and the scale to divide by for the features other than flags of missing values, ``[D]``
+        each; 0 and 1 for categories.
         """
         each = [(c.mean, c.scale) if isinstance(c, Numeric) else (0.0, 1.0) for c in self.columns for _ in c.values]
         mean, scale = np.array(each).reshape(-1, 2).T
@@ -237,7 +238,7 @@ class Preprocessing:
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
         """Return, for each category of the column ``name`` in ``table``, its position among the fitted categories.
 
-        An unused last entry makes the code -1 of missing values a valid index.
+        The result has one more element at the end, so that the code -1 of missing values is a valid index.
         """
         column = self._by_name[name]
         written = table.categories[table.categorical.index(name)]
@@ -288,7 +289,7 @@ class Preprocessing:
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Preprocessing:
         """Read a preprocessing from the result of :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError``
-        for any other value.
+        if ``tree`` is malformed.
         """
         if tree["format"] != FORMAT:
             raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
@@ -359,6 +360,6 @@ def _truth(text: str) -> bool | None:
 
 
 _COMPARED: dict[str, Callable[[str], Any]] = {"truth": _truth, "number": _number, "digits": _exact, "text": str}
-"""For each value of :attr:`Categorical.compared_as`, the function that converts texts before they are compared. It
-returns None for an unsuitable text.
+"""For each value of :attr:`Categorical.compared_as`, the function that converts texts before they are compared. The
+function returns None for a text that it cannot convert.
 """

@@ -1,7 +1,7 @@
 """Cross-validation: the fold of each row, so that every row is tested once.
 
-Folds are stratified by hospital and class, as in scikit-learn's ``StratifiedGroupKFold``, and the rows of a group, such
-as a patient, are all in one fold.
+Folds are stratified by hospital and class, in a similar way to scikit-learn's ``StratifiedGroupKFold``. The rows of a
+group, such as a patient, are all in one fold.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: ND
     real-valued labels; real-valued labels do not stratify the folds. Each hospital uses a random stream of its own,
     which depends on ``seed`` and the hospital's name. The class of a group is the highest class index among its rows.
 
-    Groups are assigned in order of size, the largest first, each to the fold with the fewest rows of its class. A group
-    that also has rows at an earlier hospital stays in the fold that it got there.
+    Each hospital's groups are assigned in order of size, the largest first. A group gets the fold that has the fewest
+    of the hospital's rows of the group's class. A group that also has rows at an earlier hospital keeps its fold.
     """
     of_class = y if y.dtype.kind in "iu" else np.zeros(len(y), np.int64)
     groups = np.arange(len(home)) if group is None else group

@@ -36,10 +36,11 @@ USED = {
 
 
 class AggregationSection(Section):
-    """The section ``aggregation``: the rule ``name`` for hospitals' updates, if a share ``assumed`` of them is wrong.
+    """The section ``aggregation``: the rule ``name`` that combines updates.
 
-    ``before`` is a step before the rule. With ``weights: capped`` hospitals are weighted by their training rows, at
-    most ``cap``; by default all hospitals have equal weights.
+    A share ``assumed`` of the hospitals is assumed to be Byzantine. ``before`` is a step before the rule. With
+    ``weights: capped`` a hospital's weight is its number of training rows, but at most ``cap``; by default all weights
+    are equal.
     """
 
     name: RuleName = default("aggregation.name")

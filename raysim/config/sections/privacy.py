@@ -36,7 +36,7 @@ METRICS = "metrics"
 """The name of models' metrics in the egress ledger."""
 
 PREPROCESSING = "preprocessing"
-"""The name in the egress ledger of the statistics by which features are scaled."""
+"""The name, in the egress ledger, of the statistics by which features are scaled."""
 
 MODES = {
     "hospital": ("central", "distributed", "local"),
@@ -245,7 +245,7 @@ class PrivacySection(Section):
 
     @property
     def noisy(self) -> dict[str, NoisyStatistic]:
-        """Return the noise on each kind of statistic, by the kind's name. ``metric`` is returned as ``metrics``."""
+        """Return the noise on each kind of statistic, by the kind's name. The kind ``metric`` is called ``metrics``."""
         named = {
             METRICS if plain(kind) == plain(METRICS) else kind: statistic
             for kind, statistic in self.statistics.items()

@@ -78,7 +78,7 @@ LIMITS: dict[str, tuple[str, Any]] = {
     "availability": ("in (0, 1]", lambda v: (v > 0) & (v <= 1)),
     "dropout": ("in [0, 1)", lambda v: (v >= 0) & (v < 1)),
 }
-"""The allowed range of each quantity of a hospital."""
+"""The allowed range of each quantity of a hospital: in words, and as a function that tests values."""
 
 PERFECT = {
     "rows_per_second": np.inf,
@@ -88,7 +88,7 @@ PERFECT = {
     "availability": 1.0,
     "dropout": 0.0,
 }
-"""The default quantities of a hospital."""
+"""The default of each quantity of a hospital."""
 
 
 class RoundsSection(Section):
@@ -124,8 +124,10 @@ class RoundsSection(Section):
 
 
 class SystemSection(Section):
-    """The section ``system``: unreliable hospitals that need time. Each quantity is one number for all hospitals, or
-    ``{distribution: [parameters]}``, from which each hospital's value is sampled by the run's seed.
+    """The section ``system``: hospitals that need time and may be unreliable.
+
+    Each quantity is one number for all hospitals, or ``{distribution: [parameters]}``, from which each hospital's value
+    is sampled with the run's seed.
 
     - ``rows_per_second``: the speed of training, in rows times epochs per second. ``downlink`` and ``uplink`` are in
       Mbit/s; ``latency`` is in seconds, before each message. A quantity that is not set takes no time.

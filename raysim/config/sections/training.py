@@ -61,15 +61,15 @@ def _whole(value: Any, least: int) -> bool:
 
 
 class TuneSection(BaseModel):
-    """The section ``tune``: the values of keys of ``training`` and ``model`` among which a comparison chooses first.
+    """The section ``tune``: values of keys of ``training`` and ``model`` that a comparison tries before its runs.
 
     Every strategy is tried with every combination, and evaluated on validation rows.
 
     - ``models``: for some models, other keys of ``model`` and ``training`` that are tried instead, with the same number
       of combinations.
-    - ``per``: whether each strategy uses its own best combination, or all use the combination that is best for all
-      together.
-    - ``seeds``: which of the comparison's seeds trials use: a number of first seeds, a list of seeds, or None for all.
+    - ``per``: with ``strategy``, each strategy uses its own best combination; with ``comparison``, all strategies use
+      the combination that is best for all together.
+    - ``seeds``: the seeds of the comparison that trials use: the number of first seeds, a list of seeds, or None (all).
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)

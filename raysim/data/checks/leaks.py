@@ -20,12 +20,12 @@ from raysim.data.checks.suspects import LEVELS, Leaks, Suspect, columns_at, in_o
 from raysim.data.raw_columns import RawColumns
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""The AUROC of a column above which it is reported as a warning, as a question or in a list. For ``WARN``, the lower
-confidence limit must be above the threshold.
+"""A column is reported as a question or in a list if its AUROC is above ``ASK`` or ``LIST``, with a lower confidence
+limit less than ``_LOOSE`` below this threshold. It is reported as a warning if the lower limit is above ``WARN``.
 """
 
 FLAG = 0.80
-"""A warning names a column if its missing values predict the label with an AUROC above this."""
+"""A warning names a column if its missing values predict the label with an AUROC above this threshold."""
 
 HIGH = 0.97
 """The AUROC above which a model's AUROC counts as unusually high."""

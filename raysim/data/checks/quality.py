@@ -1,7 +1,7 @@
 """Find differences between hospitals in a table that suggest errors, before anything is trained.
 
 For example, a hospital may use other units, write 0 for missing values, lack a column, or have another hospital's rows.
-The check reads the source's columns in all rows; most checks of a large table read evenly spaced rows.
+The checks read the source's unprepared columns. In a large table, most of the checks read only evenly spaced rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NAMED = 3  # hospitals that a text names
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """The recorded values of a column of numbers, in order of hospitals."""
+    """The recorded values of a column of numbers, sorted by hospital."""
 
     name: str
     value: NDArray[Any]
@@ -59,8 +59,8 @@ class _Column:
     sizes: Ints
 
     def quartiles(self) -> Floats:
-        """Compute the quartiles and median of each hospital, ``[3, H]`` in ascending order; NaN for a hospital with few
-        values.
+        """Compute the lower quartile, median and upper quartile of each hospital, ``[3, H]``; NaN for a hospital with
+        few values.
         """
         order = np.argsort(self.value)
         order = order[np.argsort(self.home[order].astype(np.min_scalar_type(len(self.sizes))), kind="stable")]
@@ -139,7 +139,7 @@ class _Checks:
 
     def _marked(self, column: _Column) -> Suspect | None:
         """Report a value that may stand for a missing value, because it is frequent at a few hospitals and rare at most
-        others.
+        other hospitals.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:

@@ -2,8 +2,8 @@
 
 Only rows of the same hospital are compared, so a column that merely identifies hospitals has an AUROC of 0.5.
 
-The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the numbers of rows. DeLong's would be
-0 for a column that separates the classes, even with ten rows.
+The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the numbers of rows. DeLong's standard
+error would be 0 for a column that separates the classes, even with ten rows.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ class Cells:
     def by_rate_elsewhere(self, event: int) -> Cells:
         """Replace each value by the share of the class ``event`` among rows with this value at other hospitals.
 
-        If no other hospital has the value, all rows of other hospitals count. The new value of a row does not depend on
-        labels of its own hospital. The result has two classes: 1 for ``event``, and 0 for all others.
+        If no other hospital has the value, the share is taken over all rows of other hospitals. The new value of a row
+        does not depend on labels of its own hospital. The result has two classes: 1 for ``event``, and 0 for all
+        others.
         """
         n, k = self.counts.sum(axis=1), self.counts[:, event]
         _, code = np.unique(self.value, return_inverse=True)
@@ -100,7 +101,8 @@ class Cells:
 def separation(cells: Cells, event: int, *, directed: bool = False) -> Separation:
     """Compute how well the values of ``cells`` rank rows of class ``event`` above other rows of the same hospital.
 
-    With ``directed``, high values indicate the class; else the direction is chosen once, over all hospitals.
+    With ``directed``, high values indicate the class. Otherwise, the same direction is chosen for all hospitals: the
+    one with the higher mean AUROC.
     """
     k = cells.counts[:, event].astype(np.float64)
     others = cells.counts.sum(axis=1) - k

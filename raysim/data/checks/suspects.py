@@ -57,7 +57,7 @@ _BLOCK = 16  # columns copied at once
 
 
 def in_order(home: Ints) -> Ints:
-    """Return the positions of the rows to check, sorted by hospital: all rows, or evenly spaced ones of a large table.
+    """Return the positions of the rows to check, sorted by hospital: all rows, or a sample of a large table.
 
     ``home [n]`` is the hospital of each row.
     """

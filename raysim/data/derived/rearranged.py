@@ -15,7 +15,7 @@ from raysim.data.federation import Federation, write
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """Rows to add to a federation."""
+    """``k`` rows to add to a federation that has ``F`` features."""
 
     X: NDArray[np.float32]
     """The features after preprocessing, ``[k, F]``."""
@@ -66,7 +66,10 @@ def _people(federation: Federation) -> NDArray[np.int64] | None:
 def _order(
     federation: Federation, trained: NDArray[np.bool_], added: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the old positions of all rows, in the new order, and each hospital's bounds in this order, ``[H, 4]``."""
+    """Return all rows in the new order, and each hospital's bounds in this order, ``[H, 4]``.
+
+    A row is given by its position among the rows of ``federation``, followed by the added rows.
+    """
     index: list[NDArray[np.int64]] = []
     bounds, at, total = np.empty_like(federation.bounds), 0, len(federation.y)
     for h, (start, train, validation, stop) in enumerate(federation.bounds.tolist()):
