@@ -1,1 +1,1 @@
-"""A model's metrics at hospitals, and its equity between hospitals."""
+"""A model's metrics at hospitals, and its equity."""

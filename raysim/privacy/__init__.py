@@ -1,1 +1,1 @@
-"""Differential privacy: clipping, noise and accountants."""
+"""Differential privacy: clipping, noise, accountants."""
