@@ -126,11 +126,11 @@ class Strategy(Settings):
     title: ClassVar[str] = ""
     """The strategy's name in reports if its configuration has no label; empty: the name of the class."""
     alone: ClassVar[bool] = False
-    """Whether hospitals train alone and share nothing. Reports compare federated strategies with it."""
+    """Whether hospitals train alone and share nothing. Reports compare federated strategies with training alone."""
     serves: ClassVar[tuple[str, ...]] = ("global",)
     """The names of the models that hospitals use: ``global``, ``cluster`` (the model of the hospital's cluster,
-    ``state.cluster``) or ``personal`` (the hospital's own model, ``OWN``). Reports compare strategies by the last name.
-    For models with other names, override :meth:`serve`."""
+    ``state.cluster``) or ``personal`` (the hospital's own model, ``OWN``). Reports compare strategies by the model that
+    is named last. For models with other names, override :meth:`serve`."""
     needs: ClassVar[Needs] = BOUNDED
     """What the strategy needs of hospitals' updates, such as only their sum. Some needs rule out privacy guarantees."""
 
@@ -262,8 +262,8 @@ class Strategy(Settings):
 
         Each name maps to row indices of ``state.models`` or ``OWN`` (the model stored at the hospital), ``[N]``. If
         rows are divided into G groups (:meth:`division`), the array is ``[N, G]``. Reports compare strategies by the
-        last name. The default returns the models that :attr:`serves` names. The method may call hospitals; the traffic
-        and the time of these calls are not counted.
+        model that is named last. The default returns the models that :attr:`serves` names. The method may call
+        hospitals; the traffic and the time of these calls are not counted.
         """
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
         rows = {"global": everyone, "cluster": state.cluster, "personal": np.full_like(everyone, OWN)}

@@ -146,8 +146,8 @@ def losses_of(at: Context) -> Floats:
 class MeanLoss(Statistic):
     """A hospital's mean training loss under each model that it received; NaN if the hospital has no rows.
 
-    If ``noisy``: for each model the sum of rows' losses, each limited to :data:`LARGEST_LOSS` and divided by this
-    limit; last, the number of rows.
+    If ``noisy``, the loss of each row is limited to :data:`LARGEST_LOSS` and divided by this limit. The hospital then
+    sends the sum of these losses under each model and, last, the number of rows.
     """
 
     models: int

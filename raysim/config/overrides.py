@@ -39,9 +39,10 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a copy of a configuration's ``tree`` in which ``values``, given by dotted key, replace others.
+    """Return a copy of a configuration's ``tree`` in which each of ``values`` is set at its dotted key.
 
-    Raises ``ConfigError`` if a key lies below a value that is not a section. The message begins with ``where``.
+    A value replaces the earlier value of its key. Raises ``ConfigError`` if a key lies below a value that is not a
+    section. The message begins with ``where``.
     """
     result = dict(tree)
     for key, value in sorted(values.items(), key=lambda item: item[0].count(".")):

@@ -1,4 +1,4 @@
-"""Proposes a configuration for a table, as YAML with the reason for each column."""
+"""Proposes a configuration for a table, as YAML with reasons in comments."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def four_lines(looked: Looked) -> str:
 
 
 def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
-    """Return a complete configuration for a table as YAML, with comments that give the reason for each column.
+    """Return a configuration for a table as YAML, with :data:`OPEN` for each column that a person has to name.
 
-    The table's path is written relative to ``folder``, unless it is absolute. ``more`` has further columns to drop,
-    each with the reason.
+    Comments give the reasons for the hospital, label and patient columns, and for dropped columns. The table's path
+    is written relative to ``folder``, unless it is absolute. ``more`` has further columns to drop, each with a reason.
     """
     proposal, form = looked.proposal, looked.read.form
     path = looked.path.expanduser()

@@ -38,8 +38,8 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
 def ends(low: float, high: float, digits: int, *, sign: bool = False) -> tuple[str, str]:
     """Return the limits of an interval as text.
 
-    With ``sign``, the interval is for a difference, and limits have signs. If such an interval excludes 0, a limit that
-    would round to 0 gets more decimals.
+    With ``sign``, the interval is for a difference. Its limits have signs, except a limit that is printed as 0. If the
+    interval excludes 0, a limit that would round to 0 gets more decimals.
 
     >>> ends(0.00009, 0.0041, 3, sign=True), ends(-0.0004, 0.0041, 3, sign=True)
     (('+0.0001', '+0.004'), ('0.000', '+0.004'))

@@ -162,7 +162,7 @@ class Prepared:
         return self._nested(entry, seed).asked()
 
     def _nested(self, entry: Entry, seed: int, *, trial: bool = False) -> Run:
-        """Make the run of one strategy and seed."""
+        """Prepare the run of one strategy and seed."""
         folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
         name, first = f"{entry.label}, seed {seed}", seed == self.seeds[0]
         checked = self._checked.get((entry, seed))

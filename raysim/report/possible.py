@@ -15,8 +15,8 @@ WIDEST = 0.5
 """An interval of an AUROC is uninformative if it is wider than this. An interval of a difference is uninformative only
 if it also includes 0.
 
-The width of an interval of a difference is taken before the cut to possible values, since the cut narrows one side
-only.
+The width of an interval of a difference is measured before the interval is cut to possible values. The cut may shorten
+only one side, which would make an uninformative interval look narrow.
 """
 
 NOTHING = Limits(-math.inf, math.inf)

@@ -52,7 +52,8 @@ class SecureSum:
     ids: Ids
     """The hospitals of the group, ``[m]``, ascending."""
     neighbours: int
-    """The number of neighbours with which each hospital shares masks; see :func:`raysim.secure.graph.neighbours`."""
+    """The number of neighbours with which each hospital shares masks; see :func:`raysim.secure.graph.neighbours`. If
+    the group has fewer other hospitals, all of them are neighbours."""
     threshold: int
     """The number of shares from which a secret can be reconstructed."""
     minimum: int

@@ -33,8 +33,8 @@ of 0 and 1, is at least this.
 """
 
 FEW_ROWS = 10
-"""With fewer rows (for an AUROC: of the rarer class), reports print Clopper and Pearson's intervals, because the usual
-intervals cover too little."""
+"""For fewer rows than this (for an AUROC: rows of the rarer class), reports print Clopper and Pearson's intervals. The
+usual intervals would contain the true value too rarely."""
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
 """In :func:`few_rows_interval`, an AUROC A has the variance ``A (1 - A) (OF_RARER / r + OF_COMMONER / c)`` with ``r``

@@ -92,8 +92,9 @@ class Ledger:
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def rounds_with(self, kinds: Container[str], hospitals: int, rounds: Container[int] | None = None) -> Ids:
-        """Return in how many of the ``rounds`` (None: all) each of the ``hospitals`` (their number ``N``) has sent
-        messages of these ``kinds``, ``[N]``.
+        """Return, for each of N hospitals, the number of rounds in which it sent messages of these ``kinds``, ``[N]``.
+
+        N is the argument ``hospitals``. Only the given ``rounds`` count; None: all.
         """
         by_round: dict[int, list[Ids]] = {}
         for entry in self.entries:

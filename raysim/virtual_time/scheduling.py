@@ -60,7 +60,7 @@ class CohortScheduler(Protocol):
 
     @property
     def clock(self) -> Clock | None:
-        """Return the virtual clock after the last round; None if the run has none."""
+        """Return the current state of the virtual clock; None if the run has no virtual clock."""
 
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
         """Return the hospitals of the given ``round`` and their local problem."""

@@ -62,7 +62,7 @@ class FedAsync(Strategy):
     slope: NonNegativeFloat = 10.0
     """a: the slope of ``hinge`` staleness."""
     start: NonNegativeFloat = 4.0
-    """b: the staleness from which the weight falls under ``hinge``."""
+    """b: the largest staleness at which a model still has its full weight under ``hinge``."""
     rho: NonNegativeFloat = 0.005
     """ρ: the weight of the proximal term towards the received model."""
     concurrency: PositiveInt = 10

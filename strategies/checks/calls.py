@@ -26,7 +26,7 @@ MOST_BYTES = 2**31
 """The largest number of bytes that one hospital may receive in a call, or send in one array. More are an error."""
 
 SUM_BYTES = 8
-"""The number of bytes of each number that a hospital sends."""
+"""The number of bytes of each number that a hospital sends in reply to a call of a client program."""
 
 ROOM = 62
 """The number of bits for the magnitude of a sum in 64 bits; the other two are for rounding and for the sign."""

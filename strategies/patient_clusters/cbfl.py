@@ -72,7 +72,8 @@ class Cbfl(PatientClustering):
     clusters: PositiveInt | None = None
     """The number of clusters of patients; null means the number from 3 to 8 with the largest silhouette."""
     features: Features = "continuous"
-    """The features that patients are clustered by: ``continuous`` ones, or all value columns (``values``)."""
+    """The features by which patients are clustered: ``continuous`` ones, or ``values`` (all but flags of missing
+    values)."""
     encoder: str | None = None
     """The import path of a function that encodes the features before clustering; null uses the features themselves."""
 

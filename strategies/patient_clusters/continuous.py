@@ -1,7 +1,7 @@
-"""The features that patients are clustered by: value columns, and usually only those that are not binary.
+"""The features by which patients are clustered: columns of values, not flags of missing values.
 
-Every hospital sends, for each column, whether its rows have more than two different values there. A column is
-continuous if this is true at some hospital.
+By default, these are only the continuous columns. Every hospital sends, for each column, whether its rows have more
+than two different values there. A column is continuous if this is true at some hospital.
 """
 
 from __future__ import annotations

@@ -82,7 +82,8 @@ class FedGmc(PatientClustering):
     clusters: PositiveInt | None = None
     """The number of clusters of patients; null means the number from 3 to 8 with the largest silhouette."""
     features: Features = "continuous"
-    """The features that patients are clustered by: ``continuous`` ones, or all value columns (``values``)."""
+    """The features by which patients are clustered: ``continuous`` ones, or ``values`` (all but flags of missing
+    values)."""
     virtual: Virtual = "per_component"
     """Whether ``samples`` counts the virtual patients of each component, or of each hospital (``per_hospital``).
     ``proportional`` draws as many in total as ``per_component``, from each hospital in proportion to its rows."""

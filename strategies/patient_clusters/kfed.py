@@ -86,7 +86,8 @@ class KFed(PatientClustering):
     local_clusters: PositiveInt = 4
     """k', the largest number of centres that a hospital sends."""
     features: Features = "continuous"
-    """The features that patients are clustered by: ``continuous`` ones, or all value columns (``values``)."""
+    """The features by which patients are clustered: ``continuous`` ones, or ``values`` (all but flags of missing
+    values)."""
     inherit: bool = False
     """Whether a patient belongs to the cluster of the nearest centre that the hospital sent, instead of the nearest of
     the K centres."""

@@ -17,9 +17,9 @@ from raysim.strategies.problem import Floats, Mask
 from raysim.strategies.regressions.families import Family, Sums
 
 STOP = 1e-10
-"""The fit has converged if the next step is expected to reduce the loss by at most this share of 1 + the loss."""
+"""The fit has converged if the next step is expected to reduce the loss ``l`` by at most ``STOP (1 + |l|)``."""
 ROSE = 1e-12
-"""A step is halved if the loss rises by more than this share of 1 + the loss."""
+"""A step is halved if it raises the loss ``l`` by more than ``ROSE (1 + |l|)``."""
 CALLS = 25
 """The largest number of times that a fit may request sums."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
@@ -193,8 +193,8 @@ def firth_gradient(
 ) -> Floats:
     """Return the gradient ``[p]`` of a logistic regression with Firth's penalty, ``X'(y - mu + hat (1/2 - mu))``.
 
-    ``hat = w x' information^-1 x`` is a row's hat value over the columns in ``keep``, with the row's weight ``w`` and
-    the information matrix ``[p, p]``. ``counts [n]`` says how often each row counts.
+    ``hat = w x' information^-1 x`` is a row's hat value over the columns in ``keep``, with ``w = mu (1 - mu)`` and the
+    information matrix ``[p, p]``. ``counts [n]`` says how often each row counts.
     """
     mu = family.mean(X @ beta)
     varying = X[:, keep]

@@ -67,8 +67,7 @@ from raysim.strategies.regressions.sums_program import (
 )
 
 STOP = 1e-13
-"""The fit has converged if a step is expected to raise the log-likelihood by at most this share of 1 + the absolute
-log-likelihood."""
+"""The fit has converged if a step is expected to raise the log-likelihood ``l`` by at most ``STOP (1 + |l|)``."""
 PAIRS = 10
 """The number of earlier steps by which L-BFGS corrects the curvature."""
 FALLING, SHORTER = 0.6, 0.8

@@ -20,7 +20,7 @@ from raysim.strategies.regressions.standard_errors import Ending
 from raysim.strategies.regressions.sums_program import RegressionSums, as_theta, family_of, units
 
 STOP = 1e-13
-"""The fit has converged if the next step is expected to reduce the loss by at most this share of 1 + the loss."""
+"""The fit has converged if the next step is expected to reduce the loss ``l`` by at most ``STOP (1 + |l|)``."""
 PAIRS = 20
 """The number of earlier steps from which L-BFGS computes the curvature."""
 

@@ -154,7 +154,10 @@ def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def hashed(key: int, tree: int, numbers: NDArray[Any]) -> Floats:
-    """Return a pseudo-random number between 0 and 1 for each of ``numbers``, from ``key``, ``tree`` and this number."""
+    """Return a pseudo-random number between 0 and 1 for each entry of ``numbers``.
+
+    It depends only on ``key``, ``tree`` and the entry.
+    """
     with np.errstate(over="ignore"):
         z = numbers.astype(np.uint64) + np.uint64((key + tree * _STEP) % 2**64)
     return _finished(z).astype(np.float64) / 2.0**64

@@ -1,9 +1,10 @@
 """ACSIncome: does a person earn more than 50,000 dollars a year?
 
-F. Ding, M. Hardt, J. Miller, L. Schmidt: *Retiring Adult: New Datasets for Fair Machine Learning*, NeurIPS 2021, in the
-layout that folktables downloads: person files ``psam_p<state>.csv`` of the American Community Survey. Rows are people
-older than 16 years who worked at least an hour a week, earned more than 100 dollars and have a survey weight of at
-least 1.
+F. Ding, M. Hardt, J. Miller, L. Schmidt: *Retiring Adult: New Datasets for Fair Machine Learning*, NeurIPS 2021.
+
+The files are the person files ``psam_p<state>.csv`` of the American Community Survey, as folktables downloads them.
+Rows are people older than 16 years who worked at least an hour a week, earned more than 100 dollars and have a survey
+weight of at least 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Snapshot Serengeti: predict an animal's species from volunteers' other answers about its pictures.
 
 A. Swanson, M. Kosmala, C. Lintott, R. Simpson, A. Smith, C. Packer: *Snapshot Serengeti, high-frequency annotated
-camera trap images of 40 mammalian species in an African savanna*, Scientific Data 2, 2015, in the layout that LILA BC
-publishes: ``SnapshotSerengeti_v2_1_annotations.csv``, a row for each species in each capture.
+camera trap images of 40 mammalian species in an African savanna*, Scientific Data 2, 2015.
+
+The file is ``SnapshotSerengeti_v2_1_annotations.csv``, as LILA BC publishes it: a row for each species in each capture.
 
 The features are tabular: the number of animals, their behaviour (as shares of the volunteers), the time of day and of
 year, and the position of the camera. The paper of Clust-PSI-PFL reports 286,586 rows of 13 classes, but not how the

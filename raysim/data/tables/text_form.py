@@ -159,8 +159,8 @@ def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
 
 
 def _western(file: IO[bytes], path: Path, field: str) -> str:
-    """Return ``WESTERN`` if the file may be in this encoding. Raises ``DataError`` if this is impossible, or if some
-    lines are UTF-8.
+    """Return ``WESTERN`` if the file may be in this encoding. Raises ``DataError`` if this is impossible, or if only
+    some of the lines that are not ASCII are UTF-8.
 
     A file in another single-byte encoding may also be taken for ``WESTERN``.
     """

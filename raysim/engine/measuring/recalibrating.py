@@ -26,7 +26,8 @@ class Recalibrating:
 
     method: Method
     prior: Prior | None
-    """The prior of hospitals' recalibrations under method ``eb`` (empirical Bayes); None for other methods."""
+    """The prior of hospitals' recalibration intercepts under method ``eb`` (empirical Bayes); None for other
+    methods."""
 
 
 @dataclass(eq=False)
@@ -85,8 +86,8 @@ class Recalibrated:
     events: Ids
     """The number of validation rows with the event (the positive class) at each hospital, ``[N]``."""
     prior: Prior | None = None
-    """The prior distribution of ``a`` under method ``eb``; None for other methods. The ``a`` of a hospital without rows
-    is the mean of this distribution."""
+    """The prior distribution of ``a`` under method ``eb`` (empirical Bayes); None for other methods. The ``a`` of a
+    hospital without rows is the mean of this distribution."""
 
     @property
     def facts(self) -> dict[str, float]:

@@ -172,7 +172,7 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
 
 
 def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Floats, task: TaskKind) -> dict[str, float]:
-    """Return metrics of the gaps between the groups ``levels [G]`` of an attribute; NaN where undefined.
+    """Return the gaps between the groups ``levels [G]`` of an attribute, as metrics by name; NaN where undefined.
 
     ``figures [N, G, columns]`` and ``together [G, columns]`` are the two results of :func:`merged`. Patients whose
     attribute is unknown are excluded from all gaps.

@@ -111,8 +111,8 @@ class RoundPlan:
     problem: LocalProblem | None
     """The local problem that hospitals minimise; None means no training."""
     call: ProgramCall | None = None
-    """The client program that hospitals run, by itself or in place of built-in local training; None means no program.
-    """
+    """The client program that hospitals run: in place of built-in local training, or without training if ``problem`` is
+    None. None means no program."""
     mixture: Floats | None = None
     """The weights of the ``M`` server models in the mixture (``MIXTURE``) of each hospital, ``[N, M]``; None without
     mixtures."""

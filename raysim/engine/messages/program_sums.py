@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Program, Reply, Send
 
 SUM_BYTES = 8
-"""The number of bytes of each number that a hospital sends."""
+"""The number of bytes of each number that a hospital sends in reply to a call of a client program."""
 
 ROWS_BYTES = 2**24
 """The largest part of an array, in bytes, that is rounded at a time."""

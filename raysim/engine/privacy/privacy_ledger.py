@@ -1,7 +1,7 @@
 """The privacy cost of a finished run: the kinds of messages that left hospitals, and their joint epsilon.
 
 A kind of message has noise, or is declared public in the configuration, or is exact. One exact kind makes epsilon
-infinite against every adversary, because messages are published with the results. The report names this kind.
+infinite against every adversary, because exact messages count as published. The report names this kind.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ PERSONAL = "personal"
 """The name of the models that hospitals fine-tune."""
 
 PRIOR_SCALARS = 2
-"""The number of scalars of the prior under method ``eb``: the mean and variance of hospitals' recalibrations."""
+"""The number of scalars of the prior under method ``eb`` (empirical Bayes): the mean and variance of hospitals'
+recalibration intercepts."""
 
 
 def headline(serve: Mapping[str, Ids]) -> tuple[str, Ids]:

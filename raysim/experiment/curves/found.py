@@ -3,7 +3,7 @@ the smallest or largest tried.
 
 All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals
 (:func:`raysim.statistics.differences.paired.paired`), at the hospitals and seeds where the metric is defined for all
-values. The confidence intervals are simultaneous over all pairs
+values. The confidence intervals hold jointly for all pairs
 (:func:`raysim.statistics.differences.simultaneous.adjusted`).
 """
 

@@ -38,7 +38,7 @@ class _Nothing:
 def results_of(
     predictions: Predictions, section: EvaluationSection, rows_in: Path, folder_of: Callable[[str, int], Path]
 ) -> list[Result]:
-    """Make a comparison's result for each model and seed in a table of predictions.
+    """Return a table of predictions as results of a comparison: a :class:`Result` for each model and seed.
 
     The evaluated rows are written to the folder ``rows_in``, which must exist as long as the results.
     ``folder_of(model, seed)`` is the folder for the result's files.

@@ -256,8 +256,8 @@ class _DryRunPool:
         return LocalPool(self._placement, "cpu")
 
     def partial(self, plan: RoundPlan, served: Ids, pools: bool) -> PartialResult:
-        """Return the reply of the actor with the hospitals ``served`` to the instructions ``plan``, with small numbers
-        as results.
+        """Return a made-up reply to the instructions ``plan``, as the actor with the hospitals ``served`` would send
+        it. Its numbers are arbitrary.
 
         ``pools``: whether this actor also trains on the pooled rows of all hospitals.
         """

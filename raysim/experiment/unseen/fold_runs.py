@@ -27,10 +27,10 @@ from raysim.storage import resume
 from raysim.storage.manifest import Manifest
 
 SHELF, LOCK = "folds-", ".lock"
+"""The prefix of a comparison's folder in the cache, and the suffix of its lock file."""
 
 STARTING = 60.0
 """A free lock younger than this many seconds may belong to a comparison that has created it and is about to hold it."""
-"""The prefix of a comparison's folder in the cache, and the suffix of its lock file."""
 
 COLUMNS = ("prepared", "raw")
 """Names of the two versions of a fold's data in the cache. The first has the columns as the configuration's own model
@@ -75,7 +75,8 @@ class FoldRuns:
         together: int,
         served: Mapping[str, Sequence[str]],
     ) -> None:
-        """Make the runs of a comparison in ``folder``.
+        """Prepare the runs for the comparison in ``folder``. Runs whose results are already stored there are not
+        repeated.
 
         ``ticket`` is the id in the comparison's ``resume.json``. ``served`` has the names of the models that each
         strategy evaluates.

@@ -74,7 +74,7 @@ def measured(
 def on_rows_of(
     score: str, each: Unseen, left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None
 ) -> Unseen:
-    """Evaluate the model of ``each`` again, only on the rows that have a value of the existing ``score``."""
+    """Evaluate the model of ``each`` again, only on the rows with a value of the existing clinical score ``score``."""
     runs = [run for run in left_out if (run.strategy, run.seed) == (each.strategy, each.seed)]
     rows = [of.those(np.isfinite(of.scores[score])) for run in runs for of in run.rows[each.model, each.k]]
     return of_rows(each.strategy, each.model, each.seed, each.k, rows, task, clinical)
@@ -83,7 +83,7 @@ def on_rows_of(
 def _scores(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> Iterator[Unseen]:
-    """Evaluate each existing score with each seed, on the rows with a value of this score."""
+    """Evaluate each existing clinical score with each seed, on the rows with a value of this score."""
     runs: dict[int, dict[int, Judged]] = {}
     for each in left_out:
         runs.setdefault(each.seed, {}).setdefault(each.fold.number, each)

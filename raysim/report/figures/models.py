@@ -175,9 +175,9 @@ def curves(
     axis: str = "",
     caption: str = "",
 ) -> list[svg.Figure]:
-    """Plot a metric by round, with a band of one standard deviation over seeds; empty without two evaluated rounds.
+    """Plot a metric by round, with a band of one standard deviation over seeds.
 
-    The default ``metric`` is the main one (AUROC or MAE).
+    The list is empty if fewer than two rounds were evaluated. The default ``metric`` is the main one (AUROC or MAE).
     """
     if rounds is None:
         return []

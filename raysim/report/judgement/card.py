@@ -88,8 +88,8 @@ class MethodRow:
     also: tuple[str, ...] = ()
     """The names of other methods with the same main metric at every hospital."""
     same_rows: bool = True
-    """Whether ``difference`` and both means are computed on the same rows. False for an existing score that has no
-    value in some rows."""
+    """Whether ``difference`` and both means are computed on the same rows. False for an existing score, such as APACHE,
+    that has no value in some rows."""
 
 
 @dataclass(frozen=True)

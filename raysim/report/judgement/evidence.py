@@ -83,13 +83,12 @@ class Evidence:
     same_rows: tuple[bool, ...]
     """For each of ``references``, whether its difference in ``of_references`` uses all test rows of both methods."""
     alone: int | None
-    """The index of training alone in ``references``, the best if there are several; None if it was not run.
-
-    """
+    """The index of training alone in ``references``, the best if there are several; None if it was not run."""
     over_alone: tuple[Paired, ...]
     """For each of ``entries``, its main metric minus that of training alone; empty if training alone was not run."""
     over_alone_intervals: tuple[Limits, ...]
-    """The intervals of ``over_alone``, simultaneous over all methods and all models trained alone."""
+    """The intervals of ``over_alone``. The intervals for all pairs of a method and a model trained alone hold
+    jointly."""
     over_alone_small: AtSome | None
     """The recommended method's main metric minus that of training alone, at small hospitals.
 

@@ -82,7 +82,10 @@ def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot the main metric by the bytes exchanged so far; empty without two evaluated rounds with traffic."""
+    """Plot the main metric by the bytes exchanged so far.
+
+    The list is empty if no model has two evaluated rounds with traffic.
+    """
     table = bytes_by_round(results)
     if table.empty:
         return []

@@ -30,8 +30,11 @@ FEATURES = 6
 """The largest number of features whose means are shown."""
 
 ClusterMeans = tuple[list[str], NDArray[np.float64], list[list[str]]]
-"""The names of ``R`` quantities; for each of ``K`` clusters, how far its means are from those of all hospitals,
-standardised (``[R, K]``); and the rows of a table of the clusters' means.
+"""The means of ``R`` quantities in each of ``K`` clusters, in three parts:
+
+- the names of the quantities;
+- the means minus those of all hospitals, in standard deviations over hospitals, ``[R, K]``;
+- the means as texts, one row for each quantity (features: the numbers of the second part).
 """
 
 

@@ -64,7 +64,8 @@ def say(console: Console, text: str) -> None:
 def time_left(seconds: float, done: float, total: float) -> str:
     """Estimate the remaining time in words, from the ``seconds`` that ``done`` of ``total`` steps took.
 
-    The text is empty if nothing or everything is done, and in the first minute until 2 % are done.
+    The text is empty if nothing or everything is done. In the first minute, it is also empty while less than 2 % are
+    done.
 
     >>> time_left(60, 3, 9), time_left(20, 10, 2000), time_left(80, 10, 2000), time_left(1, 0, 9)
     ('about 2 min left', '', 'about 4 h 25 min left', '')

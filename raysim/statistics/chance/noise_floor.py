@@ -1,10 +1,10 @@
 """The noise floor: differences between hospitals under equal service, and the true spread beyond it.
 
-Hospitals with few events differ in AUROC by chance. raysim simulates federations with the same numbers of rows, in
-which every hospital has the same true AUROC and ROC shape. The test uses Q, the weighted sum of squares of hospitals'
-AUROCs around their mean. The interval of the true spread (standard deviation) between hospitals contains the spreads
-that this test does not reject. The noise-free value of every figure is derived from this one interval, so that figures
-cannot contradict each other.
+Hospitals with few events differ in AUROC by chance. raysim simulates federations in which each hospital has its actual
+numbers of rows, and all hospitals have the same true AUROC and ROC shape. The test uses Q, the weighted sum of squares
+of hospitals' AUROCs around their mean. The interval of the true spread (standard deviation) between hospitals contains
+the spreads that this test does not reject. The noise-free value of every figure is derived from this one interval, so
+that figures cannot contradict each other.
 
 The floor assumes one ROC shape for all hospitals; prevalence and the level of scores may differ. The interval assumes
 that hospitals' true AUROCs are normal on the logit scale and unrelated to size. Definitions and coverage:

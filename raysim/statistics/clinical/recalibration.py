@@ -272,7 +272,7 @@ def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> 
 def fit(of: Rows, method: Method, prior: Prior | None = None) -> Shifts:
     """Compute the recalibration ``logit p' = a + b logit p`` of each hospital by ``method``.
 
-    - ``eb``: ``b`` is 1 and ``a`` is the posterior mode under ``prior``.
+    - ``eb`` (empirical Bayes): ``b`` is 1, and ``a`` is the posterior mode under ``prior``.
     - ``intercept``: ``b`` is 1, and ``a`` is fitted by maximum likelihood.
     - ``logistic``: ``a`` and ``b`` are fitted by maximum likelihood.
     - ``closed``: the smallest of three models that is not rejected by a sequence of likelihood-ratio tests at 5 %: no

@@ -55,8 +55,8 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
 
 
 def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> float:
-    """Return how much better the best of ``K`` models looks because it was chosen. This gain is a mean over random
-    draws of the ``K`` means. The draws are normal, with the variance of a bootstrap over hospitals.
+    """Return how much better the best of ``K`` models looks because it was chosen. This gain is averaged over random
+    draws of the models' ``K`` mean differences. The draws are normal, with the variance of a bootstrap over hospitals.
 
     ``figures [K, H]`` are each model's difference from the reference at each of ``H`` hospitals, averaged over seeds;
     ``rows [H]`` are the hospitals' weights. Hospitals with a NaN for any model are left out. The gain is 0 for fewer

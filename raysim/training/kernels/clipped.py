@@ -195,8 +195,8 @@ class RowFactors:
         return places if len(places) else None
 
     def of_shared(self, layers: Sequence[Traced], rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the clipping factors of the rows at the positions ``places`` of a batch. Each of these rows has a
-        patient with several rows at the hospital.
+        """Return the clipping factors of the rows at the positions ``places`` of a batch. Each of these rows belongs to
+        a patient with several rows at the hospital.
         """
         if self._patient is None:
             raise ValueError("rows without patient ids cannot be clipped by patient; give their patient ids")

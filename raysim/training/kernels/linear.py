@@ -3,8 +3,9 @@
 A model has one output for a real-valued label (the prediction) or two classes (the log-odds of class 1), otherwise one
 output for each class, with a softmax.
 
-Hospitals are trained one at a time, and a hospital's rows are gathered once in each epoch. On one core this is several
-times faster than products batched over hospitals, because the rows of one hospital fit the cache.
+Hospitals are trained one at a time. A hospital's rows are copied into the order of its batches, once in each epoch
+(full batches: once in all). On one core this is several times faster than products batched over hospitals, because the
+rows of one hospital fit the cache.
 """
 
 from __future__ import annotations

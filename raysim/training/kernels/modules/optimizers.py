@@ -41,7 +41,7 @@ def make_solver(name: str, parameters: Sequence[nn.Parameter], rate: float) -> S
 
 
 class Sgd:
-    """The optimiser ``torch.optim.SGD``, with the coefficient ``momentum``; 0 means plain SGD."""
+    """The optimiser SGD, with the update of ``torch.optim.SGD`` and the coefficient ``momentum``; 0 means plain SGD."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], rate: float, momentum: float) -> None:
         self._parameters, self._rate, self._momentum = parameters, rate, momentum
@@ -85,7 +85,7 @@ class Sgd:
 
 
 class Adam:
-    """The optimiser ``torch.optim.Adam``."""
+    """The optimiser Adam, with the update of ``torch.optim.Adam``."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], rate: float) -> None:
         self._parameters, self._rate = parameters, rate
