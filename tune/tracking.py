@@ -177,7 +177,7 @@ class SweepTracker(Sender):
     def _store(self) -> Tracker:
         """Return the opened MLflow store.
 
-        The store then has a run for the sweep, and partially sent trials are deleted.
+        If the store has no run for the sweep, one is added. Runs of trials that were not sent completely are deleted.
         """
         first, tracker = self._tracker is None, self._opened()
         if first and self._run is not None:

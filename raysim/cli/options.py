@@ -79,7 +79,7 @@ def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = F
 
 
 def places_of(folder: Path, page: str = REPORT) -> dict[str, Any]:
-    """Return the paths of the folder and of its report, the first fields of a command's JSON."""
+    """Return the paths of a result's ``folder`` and of the report in it, as fields of the output of ``--json``."""
     return {"folder": folder, "report": folder / page}
 
 

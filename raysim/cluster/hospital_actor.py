@@ -67,7 +67,8 @@ class HospitalActor:
     ) -> tuple[PartialResult, Joined]:
         """Run a round of the actor's hospitals; see :meth:`HospitalGroup.round`.
 
-        ``states`` is the hospitals' memory, or its name. Raises :class:`Forgotten` if the actor lacks this memory.
+        ``states`` is the hospitals' memory, or the name (:class:`Made`) of a memory that this actor has cached. Raises
+        :class:`Forgotten` if it is no longer cached.
         """
         import ray
 

@@ -29,13 +29,14 @@ class Split(Section):
       from 1 by at most :data:`ROUNDED` is rescaled to 1.
     - ``by``: what is never divided between parts: ``row``, ``patient``, or a column of the data. None: ``patient``
       where the source identifies patients, else ``row``.
-    - ``seed``: the seed of the random split. None: the run's seed.
+    - ``seed``: the seed of the random split, or of the random folds. None: the run's seed, or see ``folds``.
     - ``folds``: the number of folds of a cross-validation, instead of fractions. The run with seed ``s`` tests on fold
-      ``s mod folds`` and trains on all other folds. ``seed``, or ``s div folds`` where it is None, assigns the folds:
-      runs with seeds from 0 to ``folds - 1`` then make one cross-validation.
-    - ``column``: a column with the values ``train``, ``validation`` or ``test``; the other fields then stay unset.
-    - ``independent``: whether the part or fold of a patient (or row) depends on no other patient. Fractions are then
-      met on average only. None: true under a privacy guarantee for patients or rows.
+      ``s mod folds`` and trains on all other folds. If ``seed`` is None, the seed of the folds is ``s`` divided by
+      ``folds``, rounded down. Runs with seeds from 0 to ``folds - 1`` thus make one cross-validation.
+    - ``column``: a column with the values ``train``, ``validation`` or ``test``. It cannot be combined with fractions,
+      ``by``, ``seed``, ``folds`` or ``independent``.
+    - ``independent``: whether each patient (or row) is assigned to a part or fold regardless of all others. Fractions
+      are then met on average only. None: true under a privacy guarantee for patients or rows.
     - ``used``: the share of each hospital's training rows that is trained on. The rows of a smaller share are also in
       every larger share.
     - ``unseen``: hospitals whose rows are all test rows, regardless of the other fields.

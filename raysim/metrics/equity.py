@@ -1,9 +1,9 @@
 """Equity of a model between hospitals: metrics over hospitals, and differences between strategies.
 
-Sources: site equity is from Zhou, *CHiP-FL*, section 5.1; AD and SDAD, the mean and standard deviation of ``1 -
-accuracy``, are Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025. A hospital whose metric is undefined
-(NaN, such as AUROC if its test rows have one class) is left out and counted; its metric is never treated as 0 or 0.5.
-Definitions: ``docs/metrics.md``.
+Sources: site equity is from Zhou, *CHiP-FL*, section 5.1. AD and SDAD (the mean and standard deviation of ``1 -
+accuracy``) are from Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025. A hospital whose metric is
+undefined (NaN, such as AUROC if its test rows have one class) is left out and counted; its metric is never treated as 0
+or 0.5. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations

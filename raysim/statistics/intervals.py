@@ -85,11 +85,11 @@ def score_interval(
 
 
 def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
-    """Return the 95 % interval of an AUROC with few rows of one class. It is Clopper and Pearson's interval, as if the
-    AUROC were a share of an effective number of rows.
+    """Return the 95 % interval of an AUROC with few rows of one class. It is Clopper and Pearson's interval of a share.
 
-    With this number, the share has the variance of an AUROC of normal scores whose rarer class varies more
-    (:data:`OF_RARER`). The limits are NaN if the AUROC is NaN or a class has no rows.
+    The AUROC is treated as a share of ``N`` rows. With this ``N``, the share has the variance of an AUROC of normal
+    scores whose rarer class varies more (:data:`OF_RARER`). The limits are NaN if the AUROC is NaN or a class has no
+    rows.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)

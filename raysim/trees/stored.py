@@ -1,9 +1,9 @@
 """Trees as a flat vector of parameters, the form in which a model is stored.
 
-The vector consists of the tensors below (:class:`Shape`), with T trees in order. The model has K outputs: one for each
-class, but only one for two classes or a numeric label. Tree ``t`` belongs to output ``t mod K``. Each tree has entries
-for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node ``i`` has the children ``2 i + 1`` (left) and ``2 i +
-2``.
+The vector consists of the tensors below, in this order (:class:`Shape`). ``T`` is the largest number of trees. The
+model has K outputs: one for each class, but only one for two classes or a numeric label. Tree ``t`` belongs to output
+``t mod K``. Each tree has entries for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node ``i`` has the children
+``2 i + 1`` (left) and ``2 i + 2``.
 
 ==========  ============  =============================================================================================
 count       ``[1]``       the number of trees; all entries after the last tree are 0

@@ -73,7 +73,7 @@ class CohortScheduler(Protocol):
 
 
 class PerfectScheduler:
-    """The scheduler of reliable hospitals: every sampled hospital takes part, and no time passes."""
+    """The scheduler of reliable hospitals: every sampled hospital takes part. There is no virtual clock."""
 
     clock: Clock | None = None
 

@@ -41,7 +41,8 @@ from raysim.strategies.programs import Program
 
 @dataclass(frozen=True)
 class Frame:
-    """The sizes that a :class:`LocalProblem` must match, and which optional methods its strategy defines."""
+    """What a :class:`LocalProblem` is checked against: numbers of scalars, models and groups, and the optional methods
+    that the strategy defines."""
 
     size: int
     """The number of scalars of a model, P."""

@@ -1,4 +1,4 @@
-"""Initial cluster models. They must differ if only their parameters distinguish the clusters."""
+"""Initial models of the clusters of hospitals."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class AdaptiveServer(Weighted):
 
 @dataclass(frozen=True)
 class FedAdagrad(AdaptiveServer):
-    """FedAdagrad: an adaptive server whose steps shrink as the squares of all rounds add up."""
+    """FedAdagrad: an adaptive server whose step size shrinks as the sum of the squared deltas of all rounds grows."""
 
     server_learning_rate: NonNegativeFloat = 0.3162
     beta_1: BelowOne = 0.0

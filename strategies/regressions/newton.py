@@ -76,7 +76,7 @@ WIDEST = 2000
 class NewtonState(ScaledState):
     """The state of Newton's method.
 
-    Row 0 of ``models`` has the coefficients at which sums are computed next, and finally the fit.
+    Row 0 of ``models`` has the coefficients at which sums are computed next; at the end, the fitted ones.
     """
 
     fit: Fit | None = None

@@ -1,4 +1,4 @@
-"""One-shot methods that combine hospitals' own fits of a regression, from sums that each hospital can send.
+"""Calculations of one-shot methods, which combine the regressions that hospitals fit to their own rows.
 
 The sources are listed in :mod:`.meta_analysis` (inverse-variance means), :mod:`.odal`, and :mod:`.ensemble` (stacked
 weights).

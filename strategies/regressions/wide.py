@@ -27,7 +27,10 @@ PAIRS = 20
 
 @dataclass(frozen=True, eq=False)
 class WideState(ScaledState):
-    """The state of the fit. Row 0 of ``models`` has the coefficients that are tried next, and finally the fit."""
+    """The state of the fit.
+
+    Row 0 of ``models`` has the coefficients that are tried next; at the end, the fitted ones.
+    """
 
     at: Floats | None = None
     """The last accepted coefficients, ``[p]``; None before the first round."""

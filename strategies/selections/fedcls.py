@@ -1,4 +1,4 @@
-"""FedCLS: clusters of hospitals with the same classes take part in turn.
+"""FedCLS: in each round, clusters of hospitals with similar classes take turns to add a hospital to the cohort.
 
 C. Li, H. Wu: *FedCLS: A Federated Learning Client Selection Algorithm Based on Cluster Label Information*, IEEE
 VTC2022-Fall. We could not read the paper: some details below are our choices.
@@ -54,7 +54,7 @@ class LabelPresence(LabelCounts):
 
 @dataclass(frozen=True)
 class FedCls(Selection):
-    """Client sampling in turn from clusters of hospitals with the same classes (FedCLS).
+    """FedCLS: client sampling from clusters of hospitals with similar classes, one hospital from each in turn.
 
     From round to round the selection stores ``clusters [N]``: each hospital's cluster; -1 if it has no training rows.
     """

@@ -123,9 +123,10 @@ def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> 
 
 
 def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.ChunkedArray, dict[str, int]]:
-    """Replace texts for values beyond a limit, such as ``<0.3``, by numbers or nulls, and count them by sign.
+    """Replace texts for values beyond a limit, such as ``<0.3``, by numbers or nulls.
 
-    ``rules`` says by sign, ``<`` and ``>``, whether the value becomes ``half`` the limit, the ``limit`` or ``missing``.
+    ``rules`` says for each sign, ``<`` and ``>``, whether the value becomes ``half`` the limit, the ``limit`` or
+    ``missing``. Returns the column, and the number of replaced texts with each sign.
     """
     counts = {}
     for sign, rule in rules.items():

@@ -83,7 +83,9 @@ class Byzantine(Step):
         return OwnAttack(section, bad, self._seed, round, hospitals, classes, feature, measured)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort. Its local problem requests each hospital's update if the rule or the attack needs it."""
+        """Return the cohort. With a robust rule, or if Byzantine hospitals attack jointly, its local problem changes:
+        the server then receives each hospital's update, not only sums.
+        """
         problem = cohort.problem
         if problem is None or POOLED in cohort.ids or problem.sent is None:
             return cohort

@@ -103,7 +103,8 @@ class Evaluation:
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """Return the models of ``serve`` to evaluate: with privacy noise, only the last model that the server stores.
+        """Return those models of ``serve`` that are evaluated. With privacy noise on metrics, this is only the last of
+        the models that the server stores.
 
         A model stored at a hospital is trained without noise, so noise on its metrics would not protect any patient.
         """

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
-    """Return the smallest possible number of noise shares in an opened secure sum over ``hospitals`` hospitals. Each
-    hospital adds one share of the privacy noise.
+    """Return the smallest possible number of noise shares in a secure sum over ``hospitals`` hospitals, when the server
+    has opened it (removed all masks). Each hospital adds one share of the privacy noise.
 
     If no hospital can drop out, the sum contains all shares. If hospitals can drop out, the number of shares is at
     least the number of hospitals that are needed to open the sum.

@@ -61,7 +61,8 @@ class JobRun:
     def state_after_round(self) -> RunState | None:
         """Return the state at the start of the latest round; None before the first round.
 
-        Until the run's final round is yielded, this is the state after the last yielded round.
+        This is also the state after the round that was yielded last, because a round is yielded only during the next.
+        The exception is the run's final round: once it is yielded, this is still the state before it.
         """
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 class RemoteHospitals:
     """All hospitals of a job, with what they store between rounds.
 
-    What hospitals store is sent with each message, or remains in the process that created it. ``private [P]`` marks the
-    parameters that never leave a hospital. ``section`` determines the privacy noise on statistics. ``before`` is an
-    earlier object for the same hospitals: their further answers of the same kind must have different noise.
+    ``pool`` decides where the stored values are between rounds: here, or in the hospitals' processes. ``states`` are
+    the values that hospitals have stored so far; None if there are none. ``private [P]`` marks the parameters that
+    never leave a hospital. ``section`` determines the privacy noise on statistics. ``before`` is an earlier object for
+    the same hospitals: their further answers of the same kind must have different noise.
     """
 
     remembered: StateReferences | None

@@ -1,4 +1,4 @@
-"""Run one job on variants of its federation, and attack the results."""
+"""Train one job on variants of its federation, and try to infer training rows from its models, updates and sums."""
 
 from __future__ import annotations
 

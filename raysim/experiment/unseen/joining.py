@@ -217,8 +217,10 @@ def name_of(served: str, row: int) -> str:
 
 
 def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int | None:
-    """Return the index of the server's model that hospital ``h`` uses after joining with the labelled rows ``joined``;
-    None if there is none.
+    """Return the index of the server's model that hospital ``h`` uses after joining; None if it does not use exactly
+    one.
+
+    ``joined`` has the indices of the hospital's labelled test rows, by which it may choose a cluster.
     """
     outcome, federation = run.result.outcome, run.result.federation
     row, cluster = _row(run, served, h), outcome.cluster

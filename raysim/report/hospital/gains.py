@@ -152,8 +152,8 @@ def compared_with(
 ) -> Key | None:
     """Return the model against which hospitals' gains are measured.
 
-    It is a model trained alone (``by_itself`` if there are several) or, if there is none, a model of the strategy
-    ``reference``. The result is None if neither was run, or if the model is ``recommended`` itself.
+    It is a model trained alone (``by_itself`` if several were trained alone) or, if there is none, a model of the
+    strategy ``reference``. The result is None if neither was run, or if the model is ``recommended`` itself.
     """
     alones = [result for result in results if result.alone]
     alone = next((each for each in alones if by_itself and each.label == by_itself[0]), alones[0] if alones else None)

@@ -60,8 +60,8 @@ def cards(
       events over seeds.
     - ``tables``: captions and columns of the tables.
 
-    Models are compared with the model of training alone (``by_itself`` if there are several) or, without it, with the
-    model of the strategy ``reference``.
+    Models are compared with the model of training alone (``by_itself`` if several were trained alone) or, without it,
+    with the model of the strategy ``reference``.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -162,8 +162,8 @@ def recommended_gains(
     """Return each hospital's gain from the recommended model over training alone or, if no model was trained alone,
     over the reference strategy.
 
-    ``by_itself`` is the model of training alone if there are several. Returns None without a model to compare with, or
-    without a run of the recommended strategy.
+    ``by_itself`` is the model of training alone to use if several were trained alone. Returns None without a model to
+    compare with, or without a run of the recommended strategy.
     """
     base = compared_with(results, reference, recommended, by_itself)
     if base is None or all(result.label != recommended[0] for result in results):

@@ -1,4 +1,4 @@
-"""Sentences on groups of patients: claims come only from gaps within hospitals.
+"""Sentences for reports on groups of patients. They state only gaps within hospitals.
 
 A gap is the difference of AUROC (or error) between groups of patients. The gap over all rows mixes differences between
 groups with differences between hospitals.

@@ -100,9 +100,10 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
 
 
 def _least(rows: Sequence[Sequence[str]], references: int) -> int:
-    """Return the index of the row to leave out first: the last row before the references, else the last reference.
+    """Return the index of the row to leave out first.
 
-    ``references`` is the number of references, which are the last rows. The first row is kept until it is alone.
+    ``references`` is the number of references, which are the last rows. The last row that is not a reference is left
+    out first. The first row is kept: if all other rows are references, the last reference is left out.
     """
     last = len(rows) - references - 1
     return last if last > 0 else len(rows) - 1

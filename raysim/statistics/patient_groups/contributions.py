@@ -81,10 +81,10 @@ class _Wins:
         """Whether two scores of ``few`` are equal."""
 
     def over(self, of_group: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Count under each of ``R`` arrangements how many rows of a group (``of_group [n, R]``) are below each score of
-        ``few``.
+        """Count how many scores of one group in ``many`` are below each score in ``few``.
 
-        Returns twice the number of rows below plus the number of ties, and the number of ties alone.
+        ``of_group [n, R]`` marks the group's scores under each of ``R`` arrangements of group labels. Returns two
+        arrays ``[m, R]``: twice the number of lower scores plus the number of ties, and the number of ties alone.
         """
         kind = np.min_scalar_type(2 * len(of_group))  # small numbers are added many at a time
         rows = of_group.astype(kind, copy=False)

@@ -205,7 +205,10 @@ class RowFactors:
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
     def plant(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> None:
-        """Replace the gradients of planted rows in ``layers``, in place; see ``PrivateSteps.planted``."""
+        """Replace the gradients in ``layers`` of the rows that a privacy auditor has planted, in place.
+
+        The new gradients are described at ``PrivateSteps.planted``.
+        """
         if self._planted is None:
             return
         planted = np.flatnonzero(self._planted[rows])

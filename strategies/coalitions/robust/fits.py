@@ -56,8 +56,8 @@ class RadiusRule:
                     raise ValueError(str(error).replace("radius", field, 1)) from None
 
     def check_trainable(self, classes: int, trains: bool) -> None:
-        """Raise ``ValueError`` if hospitals train classifiers with a radius so large that the model of zeros is
-        optimal.
+        """Raise ``ValueError`` if a radius ε of the ball of distributions is so large that a model of zeros is the
+        optimal classifier.
 
         ``trains`` tells whether the sent models are trained robustly; models in cross-validation always are.
         """
