@@ -31,7 +31,7 @@ def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> 
     if not value >= bound:
         raise ValueError(f"{field}: {value} is not at least {bound}")
     if finite and math.isinf(value):
-        raise ValueError(f"{field}: {value} is not finite; it must be at least {bound}")
+        raise ValueError(f"{field}: {value} is not finite; give a finite number of at least {bound}")
 
 
 def above(field: str, value: float, bound: float, *, finite: bool = True) -> None:
@@ -39,7 +39,7 @@ def above(field: str, value: float, bound: float, *, finite: bool = True) -> Non
     if not value > bound:
         raise ValueError(f"{field}: {value} is not greater than {bound}")
     if finite and math.isinf(value):
-        raise ValueError(f"{field}: {value} is not finite; it must be greater than {bound}")
+        raise ValueError(f"{field}: {value} is not finite; give a finite number greater than {bound}")
 
 
 def within(field: str, value: float, low: float, high: float) -> None:

@@ -112,7 +112,8 @@ class SweepResult(Results):
         recommended: Mapping[str, Any] | None = self.summary["recommended"]
         if recommended is None:
             raise ConfigError(
-                f"{self.folder}: no trial is recommended, as none has all objectives defined; name other objectives"
+                f"{self.folder}: no trial is recommended, because no completed trial has a value for "
+                "every objective; name other objectives"
             )
         return recommended
 

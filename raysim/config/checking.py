@@ -29,7 +29,7 @@ def validated(kind: type[T], value: Any, where: str, other_keys: Sequence[str] =
             f"{where or 'config'}: a text holds an invalid Unicode character (a surrogate); write it again"
         ) from None
     if (path := _truth_as_number(value, checked, where)) is not None:
-        raise ConfigError(f"{path}: a truth value is not a number; write the number that is meant")
+        raise ConfigError(f"{path}: is true or false (in YAML also yes, no, on, off), not a number; write a number")
     return checked
 
 

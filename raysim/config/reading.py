@@ -161,7 +161,8 @@ def _with_strategy(config: Config, section: StrategySection, where: str) -> Conf
         return config.replaced(strategy=section)
     if section.name or section.class_path or section.options():
         raise ConfigError(
-            f"{where}.from: '{display_path(section.from_path)}' cannot be combined with other keys; keep only a label"
+            f"{where}.from: '{display_path(section.from_path)}' already gives the strategy; remove the other keys "
+            "except label"
         )
     other = checked(read_tree(section.from_path))
     theirs, ours = (plugins.completed(each, ("data",)).data.frozen() for each in (other, config))

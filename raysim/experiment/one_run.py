@@ -263,5 +263,5 @@ class Run:
                     f"({type(error).__name__}: {error}); remove this file to resume from an earlier checkpoint"
                 ) from error
         if outcome is None:
-            raise RuntimeError("the coordinator ended without an outcome")
+            raise RuntimeError("the coordinator ended without a result; report this as a fault of raysim")
         return outcome

@@ -122,7 +122,8 @@ class Predictor:
             )
         if not isinstance(owners, str):
             raise ConfigError(
-                f"{self.folder}: its models belong to groups of patients, and rows decide the group; use raysim predict"
+                f"{self.folder}: its models belong to groups of patients, and each row's values decide its group; use "
+                "raysim predict"
             )
         return owners
 

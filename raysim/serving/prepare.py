@@ -65,7 +65,7 @@ def features(rows: pd.DataFrame) -> Any:
             number = _each(given, partial(_number, name=column["name"], described=described))
             number = number.astype("float64")
             if (number.abs() > LARGEST).any():
-                raise ValueError(f"column {column['name']!r} holds a number beyond float32; correct it")
+                raise ValueError(f"column {column['name']!r} holds a number too large for float32; correct it")
             number = number.astype("float32").astype("float64")
             given, number = number, number if column["fill"] is None else number.fillna(column["fill"])
             varied = column["scale"] is not None

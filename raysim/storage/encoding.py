@@ -127,7 +127,7 @@ def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> No
     sent = ledger.sent_by_round()
     late = max(sent, default=0) - max((row.round for row in rounds), default=0)
     if late > 0:
-        raise Damaged(f"its ledger has {late} rounds after its last round")
+        raise Damaged(f"its ledger goes {late} rounds beyond the checkpoint's last round")
     for row in rounds:
         if sent.get(row.round, 0) != row.bytes_up:
             raise Damaged(

@@ -221,8 +221,8 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ResourceError(
-            f"{folder}: cannot be written ({error.strerror or error}); make room, then continue with "
-            f"'raysim resume {folder}'"
+            f"{folder}: cannot be written ({error.strerror or error}); remove the cause, then continue "
+            f"with 'raysim resume {folder}'"
         ) from None
 
 

@@ -130,7 +130,7 @@ def charts_of(uri: str, run_id: str) -> str:
         experiment = client.get_experiment(client.get_run(run_id).info.experiment_id)
     except MlflowException:
         raise ConfigError(
-            f"--uri: {uri} does not hold this sweep; name the store in the sweep's tracking.uri"
+            f"--uri: {uri} does not hold this sweep; pass the store in tracking.uri of the sweep's config"
         ) from None
     if f"{VIEW_TAG}{run_id}" not in experiment.tags:
         raise ConfigError(

@@ -110,8 +110,8 @@ def _check_send(field: str, send: Any, terms: int) -> None:
     most = send.largest if send.bound is None else send.bound.l2
     if send.how == "summed" and most is not None and not 0 < most <= largest(send, terms):
         raise Invalid(
-            f"{field}.{'largest' if send.bound is None else 'bound.l2'}: {most:g} lets a 64-bit sum of {terms} terms "
-            f"in steps of 2^-{send.bits} overflow; give at most {largest(send, terms):g}, or fewer bits"
+            f"{field}.{'largest' if send.bound is None else 'bound.l2'}: with {most:g} a sum of {terms} terms, stored "
+            f"in 64 bits in steps of 2^-{send.bits}, can overflow; give at most {largest(send, terms):g}, or fewer bits"
         )
 
 
@@ -174,9 +174,10 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
         if array.size and not (most := float(np.abs(array).max())) < bound:
             if not np.isfinite(array).all():
                 raise Invalid(f"{name}: has an entry that is not finite; send finite numbers")
+            limit = "'largest' in its Send" if send.largest else "a sum of 64 bits"
             raise Invalid(
-                f"{name}: an entry has the magnitude {most:g}, but {'largest' if send.largest else 'a sum of 64 bits'} "
-                f"allows only magnitudes below {bound:g}; send smaller numbers"
+                f"{name}: an entry has the magnitude {most:g}, but {limit} allows only magnitudes below {bound:g}; "
+                "send smaller numbers"
             )
 
 

@@ -154,7 +154,7 @@ class FairFed(Strategy):
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> FairState:
         if not isinstance(update.problem, FairProblem):
-            raise TypeError("update: is not of a FairProblem; pass an update of this strategy's own problem")
+            raise TypeError("update.problem: is not a FairProblem; pass an update of a problem that this strategy made")
         return replace(own_state(state, FairState), models=state.models + update.sums, omega=update.problem.omega)
 
 

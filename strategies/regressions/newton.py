@@ -119,7 +119,7 @@ class Newton(HiddenSums):
             label = f"has {training.classes} classes" if training.classes else "is a number"
             remedy = "model: poisson_regression" if (self.family, family) == ("poisson", "linear") else "family: auto"
             raise ValueError(
-                f"strategy.family: '{self.family}' does not fit this label, which {label}, and this model, which is "
+                f"strategy.family: '{self.family}' does not fit, because the label {label} and the model is "
                 f"{family}; use {remedy}"
             )
         reasons = {f"family: '{family}'": family != "logistic", "firth: 'always'": self.firth == "always"}

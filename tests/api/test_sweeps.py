@@ -98,7 +98,7 @@ def test_a_sweep_says_how_it_ended(tmp_path: Path):
     assert _code(result(completed=3)) == INTERRUPTED
     assert _code(result(completed=2, stopped=1, failed=1)) == FAILED
     assert _code(result(completed=2, stopped=2)) == DONE
-    with pytest.raises(raysim.RaysimError, match="no trial is recommended, as none has all"):
+    with pytest.raises(raysim.RaysimError, match="no trial is recommended, because no completed trial"):
         result(completed=4).recommended  # noqa: B018  # it raises
     assert result(completed=4).answer == "no trial is recommended"
 

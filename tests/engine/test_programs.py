@@ -162,7 +162,7 @@ LINES = {
     "missing": "total: is declared in sends, but the program did not return it; return it, or do not declare it",
     "shape": r"total: has shape \[3\] but \[2\] is declared",
     "nan": "total: has an entry that is not finite; send finite numbers",
-    "large": "total: an entry has the magnitude 1000, but largest allows only magnitudes below 1000; send .*",
+    "large": "total: an entry has the magnitude 1000, but 'largest' in its Send allows only magnitudes below 1000; .*",
     "memory": r"other: is not declared in keeps \(state\); declare or remove it",
     "memory shape": r"state: has shape \[3\] but \[2\] is declared",
     "group": "group: 1 is not the number of a sum; sums are numbered 0 to 0",
@@ -173,7 +173,7 @@ LINES = {
     "unnamed": "sent: is of type list; give a mapping whose keys are texts",
     "unnamed memory": "memory: is of type list; give a mapping whose keys are texts",
     "complex": "total: has values of type complex128; give numbers",
-    "each large": "total: an entry has the magnitude 1, but largest allows only magnitudes below 1; send .*",
+    "each large": "total: an entry has the magnitude 1, but 'largest' in its Send allows only magnitudes below 1; .*",
 }
 
 
@@ -213,8 +213,8 @@ CALLS = {
     "sends",
     "validates": "program 'wrong': it reads validation rows and must therefore send nothing; leave validates or sends "
     "out",
-    "overflow": r"program 'wrong': total.largest: 1.04858e\+06 lets a 64-bit sum of 6 terms in steps of 2\^-44 "
-    "overflow; give at most 43690.7, or fewer bits",
+    "overflow": r"program 'wrong': total.largest: with 1.04858e\+06 a sum of 6 terms, stored in 64 bits in "
+    r"steps of 2\^-44, can overflow; give at most 43690.7, or fewer bits",
     "strangers": "select: 7 is not a hospital's id; give ids from 0 to 6",
     "received": r"program 'wrong': received 'theta' is an array \[1\] of <U1; send numbers",
     "each_of": r"program 'wrong': each_of 'theta' has shape \[1\]; its first length must be 6, the number of hospitals "

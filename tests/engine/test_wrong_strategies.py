@@ -206,7 +206,10 @@ class Sends(Statistic):
 @pytest.mark.parametrize(
     ("program", "line"),
     [
-        (Sends(Send(), 1.0), "program 'sends': sends: only calls within a round can send sums; set how: each"),
+        (
+            Sends(Send(), 1.0),
+            "program 'sends': sends: only calls within a round can send sums; set how: each in its Send",
+        ),
         (
             Sends(Send(how="each"), 1.0, {"own": Keep()}),
             "program 'sends': only calls within a round can store values; remove keeps",

@@ -206,9 +206,9 @@ def test_one_that_is_stopped_repeats_no_finished_trial(whole: Path, monkeypatch:
             {"training.learning_rate": [1], "seeds": True},
             "tune.seeds: true is neither a whole number of at least 1 nor a list of seeds",
         ),
-        ({"training.learning_rate": [1], "seeds": [1, 1]}, "tune.seeds: [1, 1] is not a list of different seeds"),
-        ({"training.learning_rate": [1], "seeds": []}, "tune.seeds: [] is not a list of different seeds"),
-        ({"training.learning_rate": [1], "seeds": [-1]}, "tune.seeds: [-1] is not a list of different seeds"),
+        ({"training.learning_rate": [1], "seeds": [1, 1]}, "tune.seeds: [1, 1] is not a list of different whole"),
+        ({"training.learning_rate": [1], "seeds": []}, "tune.seeds: [] is not a list of different whole"),
+        ({"training.learning_rate": [1], "seeds": [-1]}, "tune.seeds: [-1] is not a list of different whole"),
         ({"training.learning_rate": [1], "per": "seed"}, "tune.per: 'seed' is not one of 'strategy' or 'comparison'"),
     ],
 )

@@ -307,7 +307,7 @@ REFUSED = [
     ({}, {"noise_multiplier": 1.0, "adaptive": {}}, r"privacy.adaptive.bits: .*privacy.noise_multiplier: 1;"),
     ({"strategy": Cfl()}, {}, r"strategy.name: .*privacy.unit: hospital"),
     ({"strategy": FedAvg()}, {}, r"strategy.weights: 'samples'.*privacy.unit: hospital"),
-    ({"selection": Uniform()}, {}, r"selection.name: 'Uniform'.*privacy.unit: hospital"),
+    ({"selection": Uniform()}, {}, r"selection.name: with privacy.unit: hospital, .*which 'Uniform' does not do"),
     ({}, {"delta": 0.2}, r"privacy.delta: 0.2 must be below 1 / 5 .*; lower it"),
     (
         {},
@@ -317,12 +317,12 @@ REFUSED = [
     (
         {},
         {"epsilon": 9e-7, "noise_multiplier": None},
-        r"^privacy.epsilon: 9e-07 is not from 1e-06 to 1e\+06, for which noise can be calibrated; choose",
+        r"^privacy.epsilon: 9e-07 is outside the range 1e-06 to 1e\+06, in which noise can be calibrated",
     ),
     (
         {},
         {"epsilon": 1.1e6, "noise_multiplier": None},
-        r"^privacy.epsilon: 1.1e\+06 is not from 1e-06 to 1e\+06, for which noise can be calibrated; ch",
+        r"^privacy.epsilon: 1.1e\+06 is outside the range 1e-06 to 1e\+06, in which noise can be cali",
     ),
     ({}, {"against": "server"}, r"privacy.against: server.*privacy.mode: central"),
     ({}, {"epsilon": 2.0, "noise_multiplier": 1.0}, r"privacy.noise_multiplier: 1 .*privacy.epsilon is 2"),

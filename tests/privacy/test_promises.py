@@ -156,9 +156,11 @@ def test_the_server_sees_one_round_of_sums_as_well_as_many(federation: Federatio
 
 
 def test_noise_on_bits_that_costs_the_whole_budget_is_refused(federation: Federation) -> None:
-    with pytest.raises(ConfigError, match=r"^privacy.adaptive.bits: noise of 1 on the bits is too little"):
+    with pytest.raises(ConfigError, match=r"^privacy.adaptive.bits: noise of 1 on .* set more than 1$"):
         check_job(guaranteed(federation, adaptive={"bits": 1.0}), federation)
     check_job(guaranteed(federation, adaptive={"bits": math.nextafter(1.0, 2.0)}), federation)
+    with pytest.raises(ConfigError, match=r"set more than 1, or sample more hospitals \(now .* expected in a round\)$"):
+        check_job(guaranteed(federation, adaptive={}), federation)
     assert bit_noise(section(adaptive={}).adaptive, 30.0) == 1.5
 
 

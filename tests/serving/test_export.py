@@ -231,8 +231,8 @@ def test_what_predict_refuses_is_not_prepared_either(tmp_path: Path) -> None:
     for fitted, row, said in (
         (plain, ",a", "'age' lacks a value"),
         (plain, "70,", "'unit' lacks a value"),
-        (scaled, "inf,a", "'age' holds a number beyond float32"),
-        (scaled, "-1e39,a", "'age' holds a number beyond float32"),
+        (scaled, "inf,a", "'age' holds a number too large for float32"),
+        (scaled, "-1e39,a", "'age' holds a number too large for float32"),
     ):
         (tmp_path / "rows.csv").write_text(f"age,unit\n64,b\n{row}\n")
         with pytest.raises(DataError):
@@ -340,7 +340,7 @@ def test_the_command_refuses_in_a_line(
     assert line(chip, "--out", "m", "--model", "clusters").startswith(
         "--model: 'clusters' was not used at any hospital in "
     )
-    assert line(groups, "--out", "m").endswith("and rows decide the group; use raysim predict")
+    assert line(groups, "--out", "m").endswith("and each row's values decide its group; use raysim predict")
     assert line(chip, "--out", "taken") == "--out: taken exists; name a new folder"
     assert line(chip, "--out", "/proc/model").startswith("--out: /proc/model cannot be written (")
     assert line("absent", "--out", "m") == "absent: no such folder; name the folder of a finished run"

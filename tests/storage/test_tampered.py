@@ -91,7 +91,10 @@ def changed(content: bytes, change: Any, **tensors: Any) -> bytes:
             lambda h: h.update(ledger=[row for row in h["ledger"] if row[1] != "update"]),
             "its ledger has 0 bytes of round 1",
         ),
-        (lambda h: h["ledger"].append([3, "update", 3, True, 4, ""]), "its ledger has 2 rounds after its last round"),
+        (
+            lambda h: h["ledger"].append([3, "update", 3, True, 4, ""]),
+            "its ledger goes 2 rounds beyond the checkpoint's",
+        ),
         (
             lambda h: h.update(ledger=[row for row in h["ledger"] if row[0]]),
             "lacks what hospitals sent before the first",

@@ -130,8 +130,8 @@ LOST = of("attacks", "secure", 1)
     ("change", "words"),
     [
         (removed("attacks"), "it has no state of attacks, rules and secure sums"),
-        (of("attacks", "secure")(None), "it lacks the numbers of secure sums tried and given up"),
-        (of("attacks", "secure")({"tuple": [1, 2, 3]}), "it lacks the numbers of secure sums tried and given up"),
+        (of("attacks", "secure")(None), "it lacks two counts: the secure sums so far, and how many"),
+        (of("attacks", "secure")({"tuple": [1, 2, 3]}), "it lacks two counts: the secure sums so far, and how many"),
         (SUMS(-1), "its number of secure sums is -1"),
         (SUMS(10**300), "its number of secure sums is 1000"),
         (SUMS(math.nan), "its number of secure sums is nan"),

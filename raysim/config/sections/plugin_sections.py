@@ -140,7 +140,7 @@ class PlugIn(OpenSection):
             return value
         name, path = value.get("name"), value.get("class")
         if name is not None and path is not None:
-            raise ValueError(f"'{path}' as class cannot be combined with the name '{name}'; keep one of them")
+            raise ValueError(f"class '{path}' and name '{name}' cannot both be set; keep one of them")
         if path is not None or value.get("from") is not None:
             return {"name": None, **value}  # else the name would be the default one
         return {key: entry for key, entry in value.items() if key != "name" or entry is not None}

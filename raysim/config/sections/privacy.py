@@ -204,8 +204,8 @@ class PrivacySection(Section):
     def _check_statistics(self) -> None:
         if self.unit == "hospital" and self.sizes == "noisy":
             raise ConfigError(
-                "privacy.sizes: noisy protects a patient in a hospital's number of rows, but privacy.unit is hospital; "
-                "declare sizes public, or set privacy.unit: patient"
+                "privacy.sizes: noisy adds noise that protects single patients, but privacy.unit is hospital; set "
+                "privacy.sizes: public, or privacy.unit: patient"
             )
         if self.sizes == "public" and any(plain(kind) == SIZE for kind in self.statistics):
             raise ConfigError(

@@ -124,7 +124,7 @@ class TuneSection(BaseModel):
     def _some_seeds(cls, value: Any) -> Any:
         if isinstance(value, list | tuple):
             if not value or not all(_whole(seed, 0) and value.count(seed) == 1 for seed in value):
-                raise ValueError(f"{as_yaml(value)} is not a list of different seeds")
+                raise ValueError(f"{as_yaml(value)} is not a list of different whole numbers of at least 0")
         elif value is not None and not _whole(value, 1):
             raise ValueError(f"{as_yaml(value)} is neither a whole number of at least 1 nor a list of seeds")
         return value

@@ -36,7 +36,9 @@ def hospital_attributes(
         for attribute, values in given.items():
             for name in values:
                 if name not in described:
-                    raise DataError(f"data.attributes.{attribute}: '{name}' has no rows; {nearest(name, described)}")
+                    raise DataError(
+                        f"data.attributes.{attribute}: hospital '{name}' has no rows; {nearest(name, described)}"
+                    )
             for name, of in described.items():
                 of[attribute] = values.get(name, UNKNOWN)
         return described, warnings

@@ -98,5 +98,5 @@ def check_cut(field: str, name: str, values: NDArray[Any], rows: NDArray[np.int6
         at = next(k for k, each in enumerate(values) if each in cut)
         raise DataError(
             f"{field}: column '{name}' holds '{values[at]}' in row {(at if rows is None else int(rows[at])) + 1}, a "
-            "long number that a spreadsheet has rounded; write whole numbers, as text"
+            "long number that a spreadsheet has rounded; export the column again as text, with all digits"
         )

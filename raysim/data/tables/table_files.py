@@ -58,8 +58,8 @@ class Files:
         """
         if column in self.table.column_names:
             raise DataError(
-                f"data.silo: '{self.files[0][0]}' has a column '{column}'; name this column in data.silo, or rename "
-                "it to use the files' names as the names of the hospitals"
+                f"data.silo: not set, so hospitals are named after their files, but '{self.files[0][0]}' has a column "
+                f"'{column}'; set data.silo: {column}, or rename the column"
             )
         homes: dict[str, Path] = {}
         for file, _ in self.files:

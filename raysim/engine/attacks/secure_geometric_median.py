@@ -122,7 +122,7 @@ class SecureGeometricMedian(Step):
 def points(update: Update) -> Floats:
     """Return the estimate of the median for each sum after a pass, ``[G, P]``; 0 for a sum that was discarded."""
     if update.numbers is None:
-        raise ValueError("the update has no sums of the weights b_i")
+        raise ValueError("update.numbers: is None, so the sums of hospitals' weights are missing")
     weights = update.numbers[:, None]
     return np.asarray(np.divide(update.sums, weights, out=np.zeros_like(update.sums), where=weights > 0))
 

@@ -52,7 +52,7 @@ def extra_weights(sent: Upload) -> Floats:
     if sent.extra_weight is not None:
         return sent.extra_weight
     if sent.weight is None:
-        raise ValueError("the problem declares no weights for sums of updates")
+        raise ValueError("upload.weight: is None, but sums of updates need a weight for each hospital")
     return sent.weight if sent.weight.ndim == 1 else sent.weight.max(axis=1)
 
 
@@ -76,7 +76,7 @@ def by_sum(sent: Upload) -> Floats:
     """Return the weight of each of the ``H`` local updates in each of the ``G`` sums, ``[H, G]``."""
     weight = sent.weight
     if weight is None:
-        raise ValueError("the problem declares no weights for sums of updates")
+        raise ValueError("upload.weight: is None, but sums of updates need a weight for each hospital")
     if weight.ndim == 2:
         return weight
     spread = np.zeros((len(weight), sent.sums))

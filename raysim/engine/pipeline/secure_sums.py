@@ -263,7 +263,7 @@ class SecureSums(Step):
     def resume(self, memory: Sequence[int] | None) -> None:
         """Continue from ``memory``, the two counts in a checkpoint. Raises ``ValueError`` if they are impossible."""
         if memory is None or len(memory) != 2:
-            raise ValueError("it lacks the numbers of secure sums tried and given up")
+            raise ValueError("it lacks two counts: the secure sums so far, and how many of them were discarded")
         self._tried = whole_number(memory[0], "number of secure sums", 2**53)
         self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
 
@@ -278,7 +278,7 @@ class SecureSums(Step):
     def _weights_of(self, problem: LocalProblem, entries: int) -> Floats:
         sent = problem.sent
         if sent is None or sent.weight is None:
-            raise ValueError("the problem declares no weights for sums of updates")
+            raise ValueError("upload.weight: is None, but sums of updates need a weight for each hospital")
         weight = sent.weight
         if weight.ndim == 1:
             into = np.zeros(entries, dtype=np.int64) if sent.sum_index is None else sent.sum_index

@@ -214,7 +214,7 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
         ]
     except ValueError:
         raise ConfigError(
-            f"privacy.epsilon: {section.epsilon:g} is too small for any noise at privacy.delta: "
+            f"privacy.epsilon: no noise gives an epsilon as small as {section.epsilon:g} at privacy.delta: "
             f"{section.delta:g}; raise one of them"
         ) from None
     return np.array(each) if section.equal_epsilon else np.full(len(each), max(each, default=0.0))
@@ -275,8 +275,8 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
     epsilon, multiplier = section.epsilon, section.noise_multiplier
     if multiplier is None and epsilon is not None and not accountant.LOW <= epsilon <= accountant.HIGH:
         raise ConfigError(
-            f"privacy.epsilon: {epsilon:g} is not from {accountant.LOW:g} to {accountant.HIGH:g}, for which noise can "
-            "be calibrated; choose one in that range, or give noise_multiplier instead"
+            f"privacy.epsilon: {epsilon:g} is outside the range {accountant.LOW:g} to {accountant.HIGH:g}, in which "
+            "noise can be calibrated; choose a value in it, or give noise_multiplier instead"
         )
     if section.own_steps and section.sizes == "noisy":
         return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not sent yet

@@ -241,8 +241,8 @@ def _check_strategy(job: Job) -> None:
     if section.unit == "hospital" and isinstance(strategy, Weighted) and strategy.weights != "uniform":
         raise ConfigError(
             f"strategy.weights: '{strategy.weights}' makes a hospital's weight depend on other hospitals, which "
-            f"privacy.unit: {section.unit} does not allow; set strategy.weights: uniform (for weights by "
-            "rows, also set privacy.weights: capped)"
+            f"privacy.unit: {section.unit} does not allow; set strategy.weights: uniform (to weight hospitals "
+            "by rows, add privacy.weights: capped)"
         )
 
 
@@ -253,8 +253,8 @@ def _check_cohorts(job: Job) -> None:
     name, rate = type(selection).__name__, selection.rate()
     if section.unit == "hospital" and rate is None:
         raise ConfigError(
-            f"selection.name: '{name}' does not sample each hospital independently (no sample of fixed size does), "
-            f"which epsilon of privacy.unit: hospital requires; set selection to {' or '.join(_of_coins())}"
+            f"selection.name: with privacy.unit: hospital, epsilon can be computed only if each hospital is sampled "
+            f"independently, which '{name}' does not do; set selection to {' or '.join(_of_coins())}"
         )
     if section.effective_mode == "pooled" and rate != 1.0:
         raise ConfigError(
@@ -284,10 +284,14 @@ def _check_size(section: PrivacySection, terms: Terms) -> None:
         expected = terms.rate * terms.hospitals
         bits = bit_noise(section.adaptive, expected)
         if multiplier and not 2.0 * bits > multiplier:
+            more = (
+                f", or sample more hospitals (now {expected:g} expected in a round)"
+                if section.adaptive.bits is None
+                else ""
+            )
             raise ConfigError(
-                f"privacy.adaptive.bits: noise of {bits:g} on the bits is too little for privacy.noise_multiplier: "
-                f"{multiplier:.4g}; give more than {multiplier / 2:.4g}, or sample more hospitals than the "
-                f"{expected:g} expected in a round"
+                f"privacy.adaptive.bits: noise of {bits:g} on the number of updates within the clip is too little for "
+                f"privacy.noise_multiplier: {multiplier:.4g}; set more than {multiplier / 2:.4g}{more}"
             )
         if section.effective_mode == "distributed" and MOST_BITS < bits < math.inf:
             raise ConfigError(

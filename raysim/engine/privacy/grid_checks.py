@@ -37,8 +37,8 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
         return  # nothing is guaranteed
     if section.adaptive is not None:
         raise ConfigError(
-            "compression.name: 'grid' has one step for all rounds, but privacy.adaptive changes the noise and "
-            "therefore the step; leave one of the two out"
+            "compression.name: 'grid' has one grid step for all rounds, but privacy.adaptive changes the noise and "
+            "therefore this step; leave one of the two out"
         )
     if section.hides_sizes:
         raise ConfigError(

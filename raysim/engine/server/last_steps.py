@@ -48,7 +48,7 @@ def check_fine_tuned(job: Job, serve: Mapping[str, Ids], *, private: bool) -> No
         whose = "groups of patients" if rows.ndim != 1 else "hospitals themselves"
         raise ConfigError(
             f"strategy.personalization: the models of strategy '{job.name}' belong to {whose}, but fine-tuning "
-            "needs a model at the server; leave it out, or choose another strategy"
+            "needs one model at the server for each hospital; leave it out, or choose another strategy"
         )
 
 

@@ -102,7 +102,8 @@ def check_immediate(call: Call, sizes: Ids, job: str) -> None:
         for name, send in call.program.sends.items():
             if send.how != "each":
                 raise Invalid(
-                    f"program '{call.program.name}': {name}: only calls within a round can send sums; set how: each"
+                    f"program '{call.program.name}': {name}: only calls within a round can send sums; set how: each in "
+                    "its Send"
                 )
         if call.program.remembers:
             raise Invalid(f"program '{call.program.name}': only calls within a round can store values; remove keeps")

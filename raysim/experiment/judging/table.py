@@ -177,7 +177,10 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
             continue
         wrong = pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()
         if wrong.any():
-            raise DataError(f"row {_first(wrong)}: '{name}' is not a number; correct it, or leave the column out")
+            raise DataError(
+                f"row {_first(wrong)}: the value of column '{name}' is not a number; correct it, or leave the "
+                "column out"
+            )
     if "learner" in frame:
         frame["learner"] = frame["learner"].fillna("").astype(str)
     if not pd.api.types.is_integer_dtype(frame["seed"]):

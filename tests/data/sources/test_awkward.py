@@ -166,7 +166,7 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "patients that a spreadsheet cut",
         {"patient": [*(f"1230000{i:04d}" for i in range(N - 2)), "1.23E+10", "1.23E+10"]},
         {"group": "patient"},
-        "data.group: column 'patient' holds '1.23E+10' in row 59, a long number that a spreadsheet has rounded; write",
+        "data.group: column 'patient' holds '1.23E+10' in row 59, a long number that a spreadsheet has rounded; export",
     ),
     (
         "hospitals that a spreadsheet cut",
@@ -424,7 +424,7 @@ def test_hospitals_are_described_by_columns_or_a_mapping(tmp_path: Path) -> None
         "south": "unknown",
         "west": "unknown",
     }
-    with pytest.raises(DataError, match=r"data\.attributes\.beds: 'nort' has no rows; did you mean 'north'"):
+    with pytest.raises(DataError, match=r"data\.attributes\.beds: hospital 'nort' has no rows; did you mean 'north'"):
         read(tmp_path, columns(), attributes={"beds": {"nort": "few"}})
     with pytest.raises(DataError, match=r"data\.attributes: no column 'regio'"):
         read(tmp_path, frame, attributes=["regio"])

@@ -564,7 +564,7 @@ class TestAFileForEachHospital:
         records = table(tmp_path / "part*.csv").read()
         assert records.silo.tolist() == ["north", "south", "north", "east", "south", "east"]
         with pytest.raises(
-            DataError, match=r"data.silo: '.*part1.csv' has a column 'hospital'; name this column in data.silo"
+            DataError, match=r"data.silo: not set, .*part1.csv' has a column 'hospital'; set data.silo: hospital"
         ):
             Table(path=tmp_path / "part*.csv", label="died").read()
 

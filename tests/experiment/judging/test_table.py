@@ -113,7 +113,7 @@ WRONG: dict[str, tuple[Change, str]] = {
         ),
         r"fedavg \(cluster\) seed 0 lacks 3 rows that another model has",
     ),
-    "bytes in words": (lambda frame: frame.assign(bytes="many"), "row 1: 'bytes' is not a number"),
+    "bytes in words": (lambda frame: frame.assign(bytes="many"), "row 1: the value of column 'bytes' is not a number"),
     "a group a row": (
         lambda frame: pd.concat([frame, frame.assign(seed=frame["seed"] + 7)]).assign(group_ward=range(144)),
         "group_ward: has 144 values",

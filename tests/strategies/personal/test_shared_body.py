@@ -83,7 +83,9 @@ def test_a_head_that_is_trained_alone_has_its_own_optimiser_and_rate(optimizer, 
         run_strategy(federation, FedRep(head=EVERYTHING), rounds=1, epochs=2).own_models[0], local.own_models[0]
     )
     for wrong in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match=r"head_learning_rate: .* is not (finite; it must be )?greater than 0"):
+        with pytest.raises(
+            ValueError, match=r"head_learning_rate: .* is not (finite; give a finite number )?greater than 0"
+        ):
             FedPer(head_learning_rate=wrong)
 
 

@@ -127,7 +127,7 @@ def test_poisson(tmp_path: Path):
     )
     for family, model in (("poisson", LINEAR_MODEL), ("linear", POISSON_MODEL)):
         with pytest.raises(
-            ConfigError, match=rf"strategy\.family: '{family}' does not fit this label, .* use \w+: \w+"
+            ConfigError, match=rf"strategy\.family: '{family}' does not fit, because the label .* use \w+: \w+"
         ):
             check_job(job_of(federation, Newton(family=family), model=model), federation)
     with pytest.raises(
@@ -237,7 +237,7 @@ def test_hospitals_are_asked_until_it_is_done_and_sums_are_counted(binary: Feder
     ("strategy", "model", "line"),
     [
         (Newton(), MLP, "model.name: newton fits a regression .* and the model has layers; use logistic_regression"),
-        (Newton(family="poisson"), None, "strategy.family: 'poisson' does not fit this label, which has 2 classes"),
+        (Newton(family="poisson"), None, "strategy.family: 'poisson' does not fit, because the label has 2"),
     ],
 )
 def test_what_it_does_not_fit_is_said_before_anything_starts(binary: Federation, strategy, model, line: str):
