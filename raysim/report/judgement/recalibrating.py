@@ -129,7 +129,7 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
     text = (
         f"Shrunken recalibration on {counted(round(labelled), 'labelled row')} at the median hospital would "
         f"{_changed(change)}. In half of a hospital's validation rows, observed and expected events differ by a factor "
-        f"of {math.exp(off):.2f} on average, chance included, and would by {math.exp(after):.2f}."
+        f"of {math.exp(off):.2f} on average, chance included; after recalibration, of {math.exp(after):.2f}."
     )
     if np.median(rarer) < ENOUGH_ROWS:
         text += (
