@@ -38,7 +38,7 @@ def test_it_is_proposed_by_the_rule_with_what_it_changes_and_costs(federate: Mak
     assert ("lower" if found.log_loss < 0 else "raise") in found.text
     # Right risks, too, differ from few events: the factor alone does not say that risks are wrong.
     assert "observed and expected events differ by a factor of" in found.text
-    assert "on average, chance included, and would by" in found.text
+    assert "on average, chance included; after recalibration, of" in found.text
     other = proposal([run], ("fedavg", "global"), 0.2)
     assert other is not None
     assert not other.worth
