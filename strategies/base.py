@@ -132,7 +132,7 @@ class Strategy(Settings):
     ``state.cluster``) or ``personal`` (the hospital's own model, ``OWN``). Reports compare strategies by the model that
     is named last. For models with other names, override :meth:`serve`."""
     needs: ClassVar[Needs] = BOUNDED
-    """What the strategy needs of hospitals' updates, such as only their sum. Some needs rule out privacy guarantees."""
+    """Whether the strategy needs only sums of hospitals' updates, or more. Some needs rule out privacy guarantees."""
 
     instead: ClassVar[Mapping[str, str]] = {}
     """For each key that only similar strategies have: the end of its error message, which says what to do instead."""

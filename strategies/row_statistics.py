@@ -76,8 +76,9 @@ class Statistic(Program):
         return Reply({self.name: self.value(at)})
 
     def value(self, at: Context) -> Floats:
-        """Return the array that the hospital sends; if this array is sent ``by="row"``, return each row's contribution
-        to it."""
+        """Return the array that the hospital sends. If :attr:`sent` declares it ``by="row"``, return each row's
+        contribution instead.
+        """
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What a strategy needs of hospitals' updates, such as only their sum. Some needs rule out privacy guarantees."""
+"""Whether a strategy needs only sums of hospitals' updates, or more. Some needs rule out privacy guarantees."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Needs:
-    """What a strategy needs of hospitals' updates, such as only their sum.
+    """Whether a strategy needs only sums of hospitals' updates, or more.
 
     ``kind`` is one of:
 

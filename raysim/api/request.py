@@ -56,7 +56,7 @@ def configuration(
 ) -> Config:
     """Return the configuration from ``source``, with values replaced by the other arguments.
 
-    The keys of plug-ins are not checked yet.
+    Keys of plug-ins are checked later, not here.
     """
     given = (strategy, strategies, data, seed, overrides)
     if isinstance(source, Config) and all(each is None for each in given):

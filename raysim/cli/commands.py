@@ -91,7 +91,8 @@ def describe_data(
 ) -> None:
     """Execute ``raysim describe``: print the hospitals' data. Write the file ``table``, if given: one row per hospital.
 
-    ``epsilon`` is the text of ``--epsilon``. Raises ``ConfigError`` if ``table`` cannot be written.
+    ``epsilon`` is the text given to ``--epsilon``, which smooths shares of rows; None means the default. Raises
+    ``ConfigError`` if ``table`` cannot be written.
     """
     from raysim.api.describing import describe
     from raysim.core.atomic import replacing

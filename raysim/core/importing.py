@@ -78,8 +78,9 @@ def standing_here(strange: Iterable[Path]) -> Iterator[None]:
 
 
 def search_only(folders: Iterable[str]) -> None:
-    """Import the user's modules from ``folders`` instead of the working directory; all other folders are searched
-    first."""
+    """Have the user's modules imported from ``folders``, not from the working directory. ``folders`` are added to the
+    end of the search path.
+    """
     global _standing
     _standing = tuple(folders)
     search_last(_standing)

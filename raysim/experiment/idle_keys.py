@@ -183,7 +183,7 @@ def _may_wait(config: Config, strategy: Strategy) -> bool:
 
 
 def _at(config: Config, key: str) -> Any:
-    """Return the value of a dotted key, such as ``training.rounds``; None if its section is not configured."""
+    """Return the value of a dotted key, such as ``training.rounds``; None if the key or its section is missing."""
     value: Any = config
     for name in key.split("."):
         value = getattr(value, name, None)

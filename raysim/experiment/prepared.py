@@ -35,7 +35,7 @@ from raysim.tracking.stores import check_reachable
 
 
 class Prepared:
-    """A configuration that was checked against its data, to be run with each of ``seeds`` and each of ``configs``.
+    """An experiment that was checked against its data. Each of ``configs`` is to be run with each of ``seeds``.
 
     - ``configs``: complete configurations, one for each strategy.
     - ``again``: whether to resume the stopped experiment in folder ``out``.

@@ -39,8 +39,8 @@ class Figure:
     weighted_by: Literal["rows", "events", "other rows", "rows, squared"] | None = None
     """The weights with which the mean over hospitals equals the metric over all rows together.
 
-    With ``rows, squared``, the metric over all rows is the root of the mean of squared values, weighted by rows. With
-    None, no weighted mean equals the metric over all rows.
+    With ``rows, squared``, hospitals' squared metrics are averaged with rows as weights; the metric over all rows is
+    the root of this mean. With None, no weighted mean equals the metric over all rows.
     """
 
 

@@ -206,7 +206,8 @@ def paired_interval(
 
     Hospitals are sampled with replacement ``draws`` times, with the same sample for ``a``, ``b`` and all seeds;
     differences are averaged over seeds. Only hospitals with test rows and a defined metric under both strategies count.
-    A seed without such hospitals is left out. A sample without such hospitals in a remaining seed is left out too.
+    A seed without such hospitals is left out. A bootstrap sample is left out if, in one of the other seeds, it has no
+    such hospital.
 
     The limits are NaN for fewer than two hospitals.
     """

@@ -26,7 +26,7 @@ MANY_HOSPITALS = 30
 """The fewest hospitals for which a difference of worst deciles has an interval."""
 
 FRONT_DRAWS = 1000
-"""The number of bootstrap samples of hospitals for each pair of models."""
+"""The number of bootstrap samples of hospitals for the interval of the difference of two models' worst deciles."""
 
 
 class Alike(NamedTuple):

@@ -24,7 +24,7 @@ NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
 function of ``m`` and ``f`` that returns whether ``m`` updates are enough."""
 
 WEIGHTED = ("median", "trimmed_mean", "geometric_median")
-"""The robust rules that can give hospitals different weights."""
+"""The robust rules that accept weights of hospitals' updates."""
 
 
 def bears(rule: str, m: int, f: int) -> bool:

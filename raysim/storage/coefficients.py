@@ -37,7 +37,7 @@ def coefficients(
 ) -> pd.DataFrame | None:
     """Return the coefficients of a run's linear models, with one row per model and feature; None for other models.
 
-    ``vectors`` has the parameters of each model by its owner, such as ``global`` or ``personal/<hospital>``.
+    ``vectors`` has the parameters of each model by the model's name, such as ``global`` or ``personal/<hospital>``.
 
     Columns are ``model``, ``feature`` and:
 

@@ -28,7 +28,7 @@ KNOWN = "label_counts"
 
 
 def cells(study: Study) -> list[tuple[int, float, int]]:
-    """Return the number of clients, alpha and seed of every partition of a study."""
+    """Return ``(clients, alpha, seed)`` for every partition of a study; ``clients`` is the number of clients."""
     return list(product(study.clients, study.alphas, study.seeds))
 
 

@@ -98,8 +98,10 @@ def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator)
 
 
 def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | None:
-    """Return a mixture fitted to ``rows [n, d]`` and each row's most likely component, ``[n]``; None if the fit
-    fails."""
+    """Fit a mixture to ``rows [n, d]``. Return it, and the most likely component of each row, ``[n]``.
+
+    The result is None if the fit fails.
+    """
     from sklearn.exceptions import ConvergenceWarning  # a second to import, and only few strategies need it
     from sklearn.mixture import GaussianMixture
 
@@ -126,6 +128,8 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
 
 
 def one_component(rows: Floats) -> Mixture:
-    """Return one component with the means and population variances of ``rows [n, d]``; covariances are 0."""
+    """Return one component with the means of ``rows [n, d]``, and their population variances plus ``REGULARISATION``.
+    Covariances are 0.
+    """
     covariance = np.diag(rows.var(axis=0) + REGULARISATION)
     return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])

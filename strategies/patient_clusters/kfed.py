@@ -135,8 +135,11 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
 
 def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Floats]:
-    """Cluster the centres that hospitals sent, ``by_hospital``, into at most K = ``clusters`` clusters (Algorithm 2).
-    Return the cluster of each sent centre, and the centres of the clusters, ``[K, d]``."""
+    """Cluster the centres that hospitals sent, ``by_hospital``, into ``k`` clusters (Algorithm 2). ``k`` is
+    ``clusters``, or the number of different sent centres if this is smaller.
+
+    Return the cluster of each sent centre, and the centres of the clusters, ``[k, d]``.
+    """
     points = np.concatenate(by_hospital)
     first = by_hospital[int(np.argmax([len(centres) for centres in by_hospital]))]
     clusters = min(clusters, len(np.unique(points, axis=0)))

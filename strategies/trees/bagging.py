@@ -9,8 +9,8 @@ for uneven sizes), or 1.
 With H hospitals there are ``model.trees / H`` rounds, rounded down. The server receives whole trees of single
 hospitals; leaves of these trees may contain few patients.
 
-Traffic of a round: each hospital receives the trees that all hospitals grew in the previous round, and sends K trees. A
-tree takes 8 bytes for each of its numbers.
+Traffic of a round: each hospital receives the trees that all hospitals grew in the previous round, and sends K trees.
+Each number of a tree takes 8 bytes, such as the threshold of a split or the value of a leaf.
 """
 
 from __future__ import annotations

@@ -80,7 +80,10 @@ class Trees(Strategy):
 
 
 def task_of(view: FederationView) -> TreeTask:
-    """Return the task of growing trees. Raises ``TypeError`` if the model is not boosted trees."""
+    """Return the settings of trees, and the columns and the label for which they are grown.
+
+    Raises ``TypeError`` if the model is not boosted trees.
+    """
     if view.trees is None:
         raise TypeError("model.name: is not boosted_trees, but this strategy grows trees; choose boosted_trees")
     return view.trees

@@ -5,9 +5,9 @@ sampled once. In each round, the next hospital receives the trees that were adde
 K is 1, or the number of classes if there are more than two. The server receives whole trees of single hospitals; leaves
 of these trees may contain few patients.
 
-Traffic of a round: the hospital whose turn it is receives at most K trees of every hospital, and sends K trees. A tree
-takes 8 bytes for each of its numbers. With early stopping, all hospitals receive the K new trees after each round, and
-not again later.
+Traffic of a round: the hospital whose turn it is receives at most K trees of every hospital, and sends K trees. Each
+number of a tree takes 8 bytes, such as the threshold of a split or the value of a leaf. With early stopping, all
+hospitals receive the K new trees after each round, and not again later.
 """
 
 from __future__ import annotations

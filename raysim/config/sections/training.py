@@ -1,4 +1,4 @@
-"""The settings of training: local training, early stopping, and the settings that a comparison tries first."""
+"""The settings of training: local training, early stopping, and the values that a comparison tries before its runs."""
 
 from __future__ import annotations
 

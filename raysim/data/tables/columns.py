@@ -119,7 +119,7 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
 
 
 def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
-    """Return ``column``, whose texts are all numbers, in canonical form; ``numbers`` are the same values as numbers.
+    """Return ``column``, whose texts are all numbers, in canonical form. ``numbers`` has the parsed values.
 
     Raises ``DataError`` for infinite numbers.
     """

@@ -238,7 +238,10 @@ def _alike(name: str, values: pd.Series[Any]) -> list[str]:
 
 
 def _doubts(name: str, found: Finding | None, categories: int) -> list[str]:
-    """Return warnings about an unlisted column that is read as categories; ``found`` is None for a categorical type."""
+    """Return warnings about a column that is read as categories, but is not listed in ``data.categorical``.
+
+    ``found`` is None if the column's type is categorical.
+    """
     found = found or Finding("category", 0, categories=categories)
     doubts = []
     if found.different > MANY_NUMBERS:

@@ -136,8 +136,9 @@ def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _names_again(table: pa.Table) -> int:
-    """Return the number, counted from 1, of the first row that repeats the first two column names, as in joined files;
-    0 if no row does.
+    """Return the number, counted from 1, of the first row that repeats the first two column names; 0 if no row does.
+
+    Such rows occur in files that were appended to one another.
     """
     alike = [pc.equal(table.column(k), name) for k, name in enumerate(table.column_names[:2]) if name]
     again = pc.index(pc.and_(alike[0], alike[-1]), True).as_py() if alike else -1

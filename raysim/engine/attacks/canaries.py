@@ -52,8 +52,10 @@ class Canaries(Tampering):
         return crafted
 
     def components(self, update: Update) -> Floats:
-        """Return the component of a round's ``update`` along each canary's own parameters, ``[M]``. If the server
-        receives single updates, the component is 0 for a canary whose hospital sent nothing.
+        """Return the component of a round's ``update`` in the direction of each canary, ``[M]``.
+
+        The direction has equal entries at the canary's own parameters, and 0 elsewhere. If the server receives single
+        updates, the component is 0 for a canary whose hospital sent nothing.
         """
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:

@@ -125,7 +125,7 @@ class Measured:
     gaps: dict[str, dict[str, AttributeSums]] = field(default_factory=dict)
     """The main model's sums for the gaps between groups of patients within hospitals, by attribute of patients."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """The outputs for all ``n`` rows of the process's hospitals, ``[n]`` or ``[n, C]`` for ``C`` classes."""
+    """Each model's outputs for all ``n`` rows of the process's hospitals, ``[n]`` or ``[n, C]`` for ``C`` classes."""
     own_shifts: OwnShifts | None = None
 
     def join(self, other: Measured) -> None:

@@ -99,7 +99,7 @@ class ProgramCall:
 
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
-    """The instructions of one round, which every actor receives for all hospitals."""
+    """The instructions of one round for all hospitals. Every actor receives all of them."""
 
     work: Work
     round: int

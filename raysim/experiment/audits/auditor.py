@@ -244,7 +244,7 @@ class Auditor:
 
 
 def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return how well a membership attack succeeds over all rows.
+    """Return how well a membership attack succeeds over all rows, and how its AUROC depends on hospital size.
 
     The table ``rows`` has one row per hospital, then one row for all hospitals together.
     """

@@ -93,7 +93,8 @@ class Predictions:
 def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Predictions:
     """Check a table of predictions and return it as :class:`Predictions`.
 
-    ``reference`` is the model that others are compared with. Raises ``DataError`` or ``ConfigError`` for a wrong table.
+    ``reference`` is the model that others are compared with. Raises ``DataError`` for a wrong table, and
+    ``ConfigError`` if ``reference`` or an option in ``reading`` is wrong.
     """
     warnings: list[str] = []
     frame = _named(table, warnings)

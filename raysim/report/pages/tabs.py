@@ -45,5 +45,5 @@ def sheet(name: str) -> Sheet:
 
 
 def contents(page: str, material: Material) -> Values:
-    """Return the values of all sections by name; ``page`` is ``comparison``, ``run`` or ``hospital``."""
+    """Return the values of all sections of a page, by name; ``page`` is ``comparison``, ``run`` or ``hospital``."""
     return {name: value for each in SECTIONS if each.on(page) for name, value in each.values(material).items()}

@@ -46,7 +46,7 @@ def short(value: object) -> str:
 
 
 def json_block(identifier: str, data: object) -> Markup:
-    r"""Write ``data`` as JSON in a script element, which no text in the data can end.
+    r"""Write ``data`` as JSON in a script element. Texts in the data cannot close the element.
 
     NaN and infinite numbers become null.
 

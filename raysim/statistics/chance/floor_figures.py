@@ -74,8 +74,8 @@ def noise_free_figure(
     simulated federations at each of the ``T`` true spreads ``taus``.
 
     ``tau`` is the estimated spread, at which simulated values are interpolated. ``level [T, B]`` is the weighted mean
-    of the hospitals' true metrics in each simulation; its standard error is ``level_se``. Both are 0 for the standard
-    deviation and the Gini index.
+    of the hospitals' true metrics in each simulation; its standard error is ``level_se``. For the standard deviation
+    and the Gini index, callers pass 0 as ``level`` and as ``level_se``.
 
     The limits are between 0 and ``most``.
     """

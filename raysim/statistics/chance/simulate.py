@@ -107,8 +107,9 @@ class Scores(NamedTuple):
     """Standard normal scores of the rows of ``b`` simulated federations with ``H`` hospitals, sorted within each
     hospital.
 
-    ``commoner [b, C]`` are the scores of each hospital's class with more rows, and ``rarer [b, R]`` the scores of its
-    other class. :data:`GAP` times the index of the hospital is added to ``commoner``.
+    ``commoner [b, C]`` are the scores of the larger class of every hospital, and ``rarer [b, R]`` those of the smaller
+    class. ``C`` and ``R`` are numbers of rows over all hospitals. :data:`GAP` times the index of the hospital is added
+    to ``commoner``, so that its scores are sorted over all hospitals.
     """
 
     commoner: Floats

@@ -21,8 +21,8 @@ from raysim.metrics.measures import hanley_mcneil
 from raysim.statistics.discrimination.auroc import PairSums, u_statistics, variance_from_components
 
 LEAST = 20
-"""Smallest sum over hospitals of ``rows of the rarer class - 1`` at which variance components are averaged over
-hospitals."""
+"""Variance components are averaged over hospitals if the sum of hospitals' weights is at least this number. The weight
+of a hospital is its number of rows of the rarer class, minus 1."""
 
 EDGE = 0.02
 """Smallest distance of the common AUROC from 0 and 1."""
