@@ -14,8 +14,13 @@ from raysim.core.arrays import Floats
 from raysim.privacy.events import Laplace
 from raysim.privacy.noisy_sums import Bounds, Hidden, Mechanism, noisy_sum, total_of
 
-SUMMED = ", in one secure sum"
+_SUMMED = ", in one secure sum"
 """The end of :attr:`ScalerNoise.named` if the server has learned only the secure sum over hospitals."""
+
+
+def is_summed(named: str) -> bool:
+    """Return whether the noise with this :attr:`ScalerNoise.named` is in one secure sum; False for an empty text."""
+    return named.endswith(_SUMMED)
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class ScalerNoise:
     @property
     def named(self) -> str:
         """Return the text that a prepared federation stores to identify this noise."""
-        return f"{self.mechanism.event!r}, {self.unit}, {self.rows}{SUMMED if self.shared else ''}"
+        return f"{self.mechanism.event!r}, {self.unit}, {self.rows}{_SUMMED if self.shared else ''}"
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -62,8 +62,7 @@ def features(rows: pd.DataFrame) -> Any:
         comma = described["decimal"] == "," and column["kind"] == "numeric"
         given = _recorded(rows[column["name"]], described["missing"], marks, comma)
         if column["kind"] == "numeric":
-            number = _each(given, partial(_number, name=column["name"], described=described))
-            number = number.astype("float64")
+            number = _each(given, partial(_number, name=column["name"], described=described)).astype("float64")
             if (number.abs() > LARGEST).any():
                 raise ValueError(f"column {column['name']!r} holds a number too large for float32; correct it")
             number = number.astype("float32").astype("float64")
@@ -71,7 +70,7 @@ def features(rows: pd.DataFrame) -> Any:
             varied = column["scale"] is not None
             values.append((number - column["mean"]) / column["scale"] if varied else number * 0)
         else:
-            found = [_is_category(given, category, column) for category in column["categories"]]
+            found = _found(given, column)
             values += [_position(given, found)] if column.get("coded") else found
         if described["method"] == "none" and given.isna().any():
             raise ValueError(f"column {column['name']!r} lacks a value; fill it in, as training had no missing values")
@@ -80,12 +79,15 @@ def features(rows: pd.DataFrame) -> Any:
     return pd.concat([*values, *flags], axis=1).to_numpy("float32")
 
 
-def _is_category(given: pd.Series, category: str, column: dict[str, Any]) -> pd.Series:
+def _found(given: pd.Series, column: dict[str, Any]) -> list[pd.Series]:
+    """Return for each category of a column which of the ``given`` values belong to it."""
     value = partial(_value, compared_as=column["compared_as"])
     values = _each(given, value)
-    found: pd.Series = values == value(category)
-    bare = category.lstrip()  # _recorded removes such blanks if all texts have some
-    return found | (values == value(bare)) if [c.lstrip() for c in column["categories"]].count(bare) == 1 else found
+    bare = [category.lstrip() for category in column["categories"]]  # _recorded removes blanks if all texts have some
+    return [
+        (values == value(category)) | ((values == value(text)) & (bare.count(text) == 1))
+        for category, text in zip(column["categories"], bare, strict=True)
+    ]
 
 
 def _value(text: str, compared_as: str) -> Any:

@@ -51,9 +51,15 @@ def extra_weights(sent: Upload) -> Floats:
     """Return the weights ``[H]`` of hospitals in the sum of the further numbers that they send with their updates."""
     if sent.extra_weight is not None:
         return sent.extra_weight
-    if sent.weight is None:
+    weight = weight_of(sent)
+    return weight if weight.ndim == 1 else weight.max(axis=1)
+
+
+def weight_of(sent: Upload | None) -> Floats:
+    """Return the weights of updates, ``[H]`` or ``[H, G]``. Raises ``ValueError`` if there are none."""
+    if sent is None or sent.weight is None:
         raise ValueError("upload.weight: is None, but sums of updates need a weight for each hospital")
-    return sent.weight if sent.weight.ndim == 1 else sent.weight.max(axis=1)
+    return sent.weight
 
 
 def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
@@ -74,9 +80,7 @@ def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
 
 def by_sum(sent: Upload) -> Floats:
     """Return the weight of each of the ``H`` local updates in each of the ``G`` sums, ``[H, G]``."""
-    weight = sent.weight
-    if weight is None:
-        raise ValueError("upload.weight: is None, but sums of updates need a weight for each hospital")
+    weight = weight_of(sent)
     if weight.ndim == 2:
         return weight
     spread = np.zeros((len(weight), sent.sums))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 from raysim.core.plain_checks import whole_number
 from raysim.core.streams import stream
-from raysim.engine.messages.update_sums import extra_weights, number_rows
+from raysim.engine.messages.update_sums import extra_weights, number_rows, weight_of
 from raysim.engine.pipeline.masking import Masking, Opening
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.pipeline.step import Step
@@ -276,16 +276,14 @@ class SecureSums(Step):
         return self._weighed[1]
 
     def _weights_of(self, problem: LocalProblem, entries: int) -> Floats:
-        sent = problem.sent
-        if sent is None or sent.weight is None:
-            raise ValueError("upload.weight: is None, but sums of updates need a weight for each hospital")
-        weight = sent.weight
+        sent, weight = problem.sent, weight_of(problem.sent)
+        assert sent is not None  # it has weights
         if weight.ndim == 1:
             into = np.zeros(entries, dtype=np.int64) if sent.sum_index is None else sent.sum_index
-            weight = np.zeros((entries, sent.sums))
-            weight[np.arange(entries), into] = sent.weight
+            of_one, weight = weight, np.zeros((entries, sent.sums))
+            weight[np.arange(entries), into] = of_one
             if problem.spread:  # a hospital is in all sums, whichever it has chosen
-                weight[:] = sent.weight[:, None]
+                weight[:] = of_one[:, None]
         rows = number_rows(problem, self._width)
         return np.column_stack([weight, np.ones((entries, rows)) * extra_weights(sent)[:, None]]) if rows else weight
 

@@ -28,7 +28,7 @@ from raysim.engine.privacy.calibration import (
 from raysim.engine.privacy.noisy_statistics import events
 from raysim.privacy import accountant
 from raysim.privacy.events import Event, Gaussian, Repeated, Single, Written, written
-from raysim.privacy.scaler import SUMMED
+from raysim.privacy.scaler import is_summed
 from raysim.privacy.statement import Statement
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.ledger import MEASURED, Ledger
@@ -52,16 +52,16 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     }
     covers += tuple(noisy)
     exact = tuple(kind for kind in released if kind not in covers and plain(kind) not in public)
-    summed = [PREPROCESSING] if federation.preprocessing_noise.endswith(SUMMED) else []
+    summed = [PREPROCESSING] if is_summed(federation.preprocessing_noise) else []
     summed += [LabelCounts.name] if job.secure is not None else []
-    others, twice = list(noisy.values()), _at_each_of_two(noisy, summed)
+    others, at_each = list(noisy.values()), _at_each_of_two(noisy, summed)
     covered, multiplier, hospitals, at_two_hospitals = {}, section.noise_multiplier, None, None
     releases: dict[str, list[list[Written]]] = {}
     if section.own_steps:
         joined = ledger.rounds_with(UPDATES, len(terms.patients)) + job.earlier.rounds
         noise, each = multipliers(section, terms), by_hospital(section, terms, joined, others)
         at_two_hospitals = (
-            epsilon_at_two_hospitals(section, terms, joined, twice) if section.unit == "patient" else None
+            epsilon_at_two_hospitals(section, terms, joined, at_each) if section.unit == "patient" else None
         )
         with_patients = np.array(terms.patients) > 0
         steps = zip(terms.patients, noise, terms.rates, joined * np.array(terms.steps, np.int64), strict=True)
@@ -83,7 +83,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
             rounds = int(ledger.rounds_with(UPDATES, len(federation.hospitals)).max(initial=0))
         rounds += job.earlier.rounds
         if section.effective_mode == "pooled" and section.unit == "patient":
-            at_two_hospitals = _at_two_hospitals(section, terms, rounds, twice)
+            at_two_hospitals = _at_two_hospitals(section, terms, rounds, at_each)
         for adversary in get_args(Adversary):
             training = releases_of_updates(section, terms, adversary, multiplier or 0.0, rounds)
             exposed = training is None and rounds > 0

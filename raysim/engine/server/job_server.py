@@ -27,7 +27,7 @@ from raysim.engine.server.pool import Pool
 from raysim.engine.server.program_calls import ProgramCalls, check_immediate
 from raysim.engine.server.remote import RemoteHospitals
 from raysim.engine.server.update_pipeline import UpdatePipeline
-from raysim.privacy.scaler import SUMMED
+from raysim.privacy.scaler import is_summed
 from raysim.strategies.base import (
     Answers,
     Call,
@@ -139,7 +139,7 @@ class JobServer:
         """
         self.traffic.ledger.add(0, "size", self.everyone, 1)
         if self.federation.preprocessing_scalars:
-            hidden = self.federation.preprocessing_noise.endswith(SUMMED)
+            hidden = is_summed(self.federation.preprocessing_noise)
             self._register_sum(PREPROCESSING, self.federation.preprocessing_scalars, hidden)
         if self._balanced:
             self._register_sum(LabelCounts.name, len(self.federation.classes), self.first.labels is not None)

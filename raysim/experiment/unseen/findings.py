@@ -36,7 +36,7 @@ def lines(found: Found, clinical: ClinicalSection | None) -> dict[Key, Line]:
     for key, nobody in found.hospitals.groupby(["strategy", "model"], sort=False):
         strategy, model = map(str, key)
         of = _of(found.summary, (strategy, model))
-        first = of[of["k"].astype(str) == of["k"].astype(str).head(1).item()] if len(of) else of
+        first = of[of["k"].astype(str).isin(of["k"].astype(str).head(1))]
         numbers = first.set_index("figure")[["estimate", "low", "high", "next_low", "next_high", "hospitals"]]
         figures = {
             str(figure): {str(name): float(x) for name, x in row.items()}

@@ -118,40 +118,46 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
         if SKILL in means:
             skill, variances = np.mean([_skill(each) for each in of], axis=0)
             found[SKILL] = pooled(skill, _smoothed(variances, n), WIDEST_UNBOUNDED)
+    n, events = means["rows"].to_numpy(), means["events"].to_numpy()
     if RATIO in means:
-        ratio, n, events = means[RATIO].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
-        # The logarithm is undefined for hospitals without events or without non-events. If there are many of them,
-        # the mean of the other hospitals is far too high.
-        lacking = (n > 0) & ((events == 0) | (events == n))
-        if lacking.sum() > MOST_LACKING * (n > 0).sum():
-            ratio = np.full_like(ratio, np.nan)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            expected = events / ratio
-            known = np.isfinite(expected)
-            # The variance is for one ratio at all hospitals: from a hospital's own events it would be correlated with
-            # the ratio, and hospitals with many events by chance would weigh more.
-            share = np.clip(events[known].sum() / expected[known].sum() * expected / n, 0.5 / n, 1 - 0.5 / n)
-            # The logarithm of a small count is too low on average; part of an event is added to correct this.
-            logs = pooled(np.log((events + (1 - share) / 2) / expected), (1 - share) / (n * share), WIDEST_UNBOUNDED)
-        found[RATIO] = logs._replace(
-            estimate=_exp(logs.estimate),
-            low=_exp(logs.low),
-            high=_exp(logs.high),
-            next_low=_exp(logs.next_low),
-            next_high=_exp(logs.next_high),
-        )
+        found[RATIO] = _pooled_ratio(means[RATIO].to_numpy(), n, events)
     for name in (IN_THE_LARGE, "calibration_slope"):
         if name in means:
-            value, n, events = means[name].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
-            # Hospitals with few events have no intercept. Those that reach the number by chance have high intercepts.
-            few = (n > 0) & (np.minimum(events, n - events) < ENOUGH)
-            if name == IN_THE_LARGE and few.sum() > MOST_LACKING * (n > 0).sum():
+            value, se = means[name].to_numpy(), (means[f"{name}_high"] - means[f"{name}_low"]).to_numpy() / (2 * Z)
+            # Of hospitals with few events, those that reach the needed number by chance have high intercepts.
+            if name == IN_THE_LARGE and _many_lack(n, events, ENOUGH):
                 value = np.full_like(value, np.nan)
-            se = (means[f"{name}_high"] - means[f"{name}_low"]).to_numpy() / (2 * Z)
             found[name] = pooled(value, se**2, WIDEST_UNBOUNDED)
     if ERROR in means:
         found[ERROR] = _pooled_errors(*(means[name].to_numpy() for name in (ERROR, "rmse", "rows")))
     return found | _benefits(of, thresholds)
+
+
+def _many_lack(n: NDArray[Any], events: NDArray[Any], needed: int) -> bool:
+    """Return whether more than the share :data:`MOST_LACKING` of hospitals with rows have fewer rows than ``needed`` of
+    either class, so that a mean over the other hospitals would be biased.
+    """
+    return bool((np.minimum(events, n - events) < needed)[n > 0].sum() > MOST_LACKING * (n > 0).sum())
+
+
+def _pooled_ratio(ratio: NDArray[Any], n: NDArray[Any], events: NDArray[Any]) -> Pooled:
+    """Pool the logarithms of hospitals' ratios of observed to expected events. The result has ratios, except ``tau``.
+
+    The logarithm is undefined for hospitals without events or without other rows.
+    """
+    if _many_lack(n, events, 1):
+        ratio = np.full_like(ratio, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = events / ratio
+        known = np.isfinite(expected)
+        # The variance is for one ratio at all hospitals: from a hospital's own events it would be correlated with the
+        # ratio, and hospitals with many events by chance would weigh more.
+        share = np.clip(events[known].sum() / expected[known].sum() * expected / n, 0.5 / n, 1 - 0.5 / n)
+        # The logarithm of a small count is too low on average; part of an event is added to correct this.
+        logs = pooled(np.log((events + (1 - share) / 2) / expected), (1 - share) / (n * share), WIDEST_UNBOUNDED)
+    ends = ("estimate", "low", "high", "next_low", "next_high")
+    ratios: dict[str, Any] = {name: float(np.exp(getattr(logs, name))) for name in ends}
+    return logs._replace(**ratios)
 
 
 def _pooled_errors(mae: NDArray[Any], rmse: NDArray[Any], rows: NDArray[Any]) -> Pooled:
@@ -224,10 +230,6 @@ def _skill(each: Unseen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             ratio = loss.mean() / constant.mean()
             found[:, h] = 1 - ratio, (loss - ratio * constant).var(ddof=1) / len(loss) / constant.mean() ** 2
     return found[0], found[1]
-
-
-def _exp(value: float) -> float:
-    return float(np.exp(value))
 
 
 def differences(

@@ -34,6 +34,7 @@ from raysim.statistics.clinical.usefulness import Usefulness, usefulness
 from raysim.statistics.differences.harm import harm
 from raysim.statistics.differences.one_hospital import Sent
 from raysim.statistics.differences.paired import Limits, Paired
+from raysim.statistics.differences.simultaneous import tests
 from raysim.statistics.intervals import score_interval
 from raysim.statistics.over_seeds import over_seeds
 from raysim.storage.clinical_tables import EQUITY
@@ -230,7 +231,7 @@ def visible_sizes(evidence: Evidence) -> list[float]:
         return []
     others = (i for i in range(len(evidence.entries)) if i != evidence.best)
     # Claims hold jointly for all pairs of methods: a single difference is found at the first step of Holm's procedure.
-    alpha = ALPHA / max(sum(pair.variance > 0 for pair in evidence.differences.values()), 1)
+    alpha = ALPHA / max(len(tests(tuple(evidence.differences.values()))), 1)
     open_ = [i for i in others if not evidence.between(i, evidence.best)[1].shows]
     sizes = [evidence.pair(i, evidence.best).visible(alpha) for i in open_]
     level = evidence.levels[evidence.best]

@@ -25,7 +25,7 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
     Differences of both kinds do not count as tests.
     """
     intervals = [pair.population() for pair in differences]
-    tested = [k for k, pair in enumerate(differences) if pair.variance > 0]
+    tested = tests(differences)
     rejecting, level = True, 0.0
     for rank, k in enumerate(sorted(tested, key=lambda k: differences[k].p)):
         if rejecting:
@@ -33,6 +33,11 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
             rejecting = differences[k].p <= level
         intervals[k] = differences[k].population(level)
     return intervals
+
+
+def tests(differences: Sequence[Paired]) -> list[int]:
+    """Return the indices of the ``differences`` that count as tests: those with a variance above 0."""
+    return [k for k, pair in enumerate(differences) if pair.variance > 0]
 
 
 def not_dominated(better: ArrayLike) -> Flags:
