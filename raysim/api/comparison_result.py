@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -19,12 +20,25 @@ from raysim.core.errors import ConfigError, nearest
 from raysim.core.words import counted
 from raysim.experiment.entries import folder_of
 from raysim.report.tables import labels
+from raysim.serving.folder import is_comparison
 from raysim.storage.manifest import Manifest
 
 if TYPE_CHECKING:
     from raysim.experiment.curves.found import Found
 
 _log = logging.getLogger("raysim")
+
+
+def run_to_use(folder: Path, model: str | None) -> tuple[Path, str | None, str]:
+    """Return the folder and the model's name by which a command scores or exports, and a description of the choice.
+
+    A comparison's folder gives its recommended run; a run's folder is returned with an empty description.
+    """
+    if not is_comparison(folder):
+        return folder, model, ""
+    run, recommended = ComparisonResult(folder).recommended_run()
+    model = model or recommended
+    return run.folder, model, f"the recommended strategy: {run.strategy}, {model}, seed {run.seed}"
 
 
 class ComparisonResult(Results):

@@ -20,7 +20,7 @@ class Format(StrEnum):
     xgboost = "xgboost"
 
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run or comparison.")]
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to create.")]
 Hospital = Annotated[
     str | None, typer.Option(metavar="NAME", help="Export this hospital's model; default: the model for all hospitals.")
@@ -46,14 +46,19 @@ As = Annotated[
 def export(
     run: Run, out: Out, hospital: Hospital = None, model: Model = None, form: As = None, verbose: Verbose = False
 ) -> None:
-    """Write a run's model for use without raysim."""
+    """Write a run's model for use without raysim.
+
+    For a comparison, the recommended model of the first seed is written.
+    """
     greet()
+    from raysim.api.comparison_result import run_to_use
     from raysim.serving import export as exporting
     from raysim.serving.predictor import Predictor
 
     chosen: exporting.Format | None = None if form is None else form.value
     exporting.check_format(chosen)
+    run, model, recommended = run_to_use(run, model)
     owner = exporting.export(Predictor.open(run), out, chosen, hospital, model)
     ungreet()
-    print(f"model: {owner}")
+    print(f"model: {owner}" + (f", of {recommended}" if recommended else ""))
     print(f"files: {out}")

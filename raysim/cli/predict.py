@@ -34,11 +34,11 @@ def predict(
     first seed is used.
     """
     greet()
+    from raysim.api.comparison_result import run_to_use
     from raysim.core.errors import ConfigError
     from raysim.core.words import counted
     from raysim.data.new_rows import FIELD
     from raysim.data.tables.table_files import is_pattern, table_files
-    from raysim.serving.folder import is_comparison
     from raysim.serving.predictor import Predictor
     from raysim.storage.tables import check_place, write_table
 
@@ -48,16 +48,12 @@ def predict(
     if out.exists() and any(file.exists() and out.samefile(file) for file in files):
         what = "the table itself" if len(files) == 1 else "a file of the table"
         raise ConfigError(f"--out: {out} is {what}; name another file")
-    if of_comparison := is_comparison(run):
-        from raysim.api.comparison_result import ComparisonResult
-
-        found, recommended = ComparisonResult(run).recommended_run()
-        run, model = found.folder, model or recommended
+    run, model, chosen = run_to_use(run, model)
     scored = Predictor.open(run).predict(table, hospital=hospital, model=model)
     write_table(scored, out, "--out")
     by = scored["scored_by"].value_counts()
     ungreet()
-    if of_comparison:
-        print(f"scored by the recommended strategy: {found.strategy}, {model}, seed {found.seed}")
+    if chosen:
+        print(f"scored by {chosen}")
     print(f"{counted(len(scored), 'row')} scored" + (f" by {len(by)} models" if len(by) > 1 else ""))
     print(f"files: {out}")

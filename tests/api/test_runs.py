@@ -25,6 +25,7 @@ from raysim.api.comparison_result import ComparisonResult
 from raysim.api.request import alone_on_ray, console_or_warnings
 from raysim.api.results import RunResult
 from raysim.cli.commands import compare_all, run_one
+from raysim.cli.export import export
 from raysim.cli.predict import predict
 from raysim.config import reading
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -323,12 +324,22 @@ def test_predictions_are_of_the_recommended_model(tmp_path: Path, logged: list[s
         predict(tmp_path, tmp_path / "rows.csv", tmp_path / "scores.csv")
         assert f"scored by the recommended strategy: {strategy}, {model}, seed 0\n" in capsys.readouterr().out
         assert np.allclose(pd.read_csv(tmp_path / "scores.csv")["probability"], said, atol=1e-6)
+        export(tmp_path, tmp_path / recommended, hospital="x")
+        line = f"of the recommended strategy: {strategy}, {model}, seed 0\n"
+        assert capsys.readouterr().out.startswith(f"model: {'personal/x' if model == 'personal' else model}, {line}")
+        export(result.run(strategy).folder, tmp_path / f"{recommended} again", hospital="x", model=model)
+        one, other = (
+            json.loads((tmp_path / name / "model.json").read_text()) for name in (recommended, f"{recommended} again")
+        )
+        assert one == other
     (tmp_path / "answer.json").write_text(json.dumps(answer | {"recommended": None, "headline": "Do not use it."}))
     nothing = ComparisonResult(tmp_path)
     with pytest.raises(raysim.RaysimError, match=r"recommends no model \(Do not use it\.\); name a strategy"):
         nothing.predict(frame)
     with pytest.raises(raysim.RaysimError, match="recommends no model"):
         predict(tmp_path, tmp_path / "rows.csv", tmp_path / "other.csv")
+    with pytest.raises(raysim.RaysimError, match="recommends no model"):
+        export(tmp_path, tmp_path / "none")
     assert np.array_equal(nothing.predict(frame, strategy="fedavg"), result.run("fedavg").predict(frame))
     assert not np.array_equal(result.run("ditto").predict(frame), result.run("ditto").predict(frame, model="global"))
 

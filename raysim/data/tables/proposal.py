@@ -7,6 +7,7 @@ for a role, no column is proposed.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -33,10 +34,11 @@ _HOSPITAL = re.compile(
 _PLACE = re.compile(rf"(name|ward|unit|station|region|department|state|country|cohort|source|provider|practice){_OF}")
 _OUTCOME = re.compile(
     r"outcome|label|target|died|death|dead|deceased|mort|expired?|surviv|dischargestatus|readmi|relapse|recurrence|"
-    r"verstorben|deces|exitus"
+    r"(ver|ge)storben|deces|exitus"
 )
 _RESULT = re.compile(r"y|e|event|class|status|num|result|diagnosis|disease|income|response")
-_AMOUNT = re.compile(r"los|lengthofstay|losdays|icudays|cost|costs|charges|expenditure")
+_STAYED = "lengthofstay|(verweil|liege|aufenthalts)(dauer|tage)|duree(de)?sejour"
+_AMOUNT = re.compile(rf"los|{_STAYED}|losdays|icudays|cost|costs|charges|expenditure")
 _PATIENT = re.compile(rf"(unique)?(patient|pat|subject|person|case|mrn|p|participant|individual){_OF}")
 _ATTRIBUTES = {
     "sex": re.compile(r"sex|gender|geschlecht|sexe"),
@@ -46,7 +48,7 @@ _ATTRIBUTES = {
 _STAY = re.compile(
     rf"(icu|patientunit|unit|hospital|hosp)?(stay|encounter|admission|visit|episode|fall|sejour|hadm){_OF}"
 )
-_LATER = re.compile(r"discharge|entlass|sortie|lengthofstay|actual.*days$|los(_?days?)?$")
+_LATER = re.compile(rf"discharge|entlass|sortie|{_STAYED}|actual.*days$|los(days?|hours?)?$")
 _FOLLOWED = re.compile(
     r"t|time|d\.?time|fu_?time|follow_?up\w*|(time|days)_?to_?\w+|(os|pfs|dfs)(_?(time|days|months))?", re.I
 )
@@ -118,7 +120,8 @@ class _Column:
 
     @property
     def squashed(self) -> str:
-        return re.sub(r"[\W_]", "", self.name).casefold()
+        """The name in small letters, without accents, blanks and signs."""
+        return re.sub(r"[\W_]", "", unicodedata.normalize("NFKD", self.name)).casefold()
 
     @property
     def complete(self) -> bool:
@@ -288,7 +291,7 @@ def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
         return "no value"
     if column.distinct == 1:
         return "one value everywhere"
-    if _LATER.search(column.name.casefold()) and not _READMITTED.search(label.casefold()):
+    if _LATER.search(column.squashed) and not _READMITTED.search(label.casefold()):
         return "its name suggests what is known at discharge"
     if _FOLLOWED.fullmatch(column.name) and _EVENT.fullmatch(label):
         return "its name suggests the time of the outcome"
