@@ -30,15 +30,15 @@ _log = logging.getLogger("raysim")
 
 
 def run_to_use(folder: Path, model: str | None) -> tuple[Path, str | None, str]:
-    """Return the folder and the model's name by which a command scores or exports, and a description of the choice.
+    """Return the folder and the model (None: the headline) that a command uses, and a description of the choice.
 
     A comparison's folder gives its recommended run; a run's folder is returned with an empty description.
     """
     if not is_comparison(folder):
         return folder, model, ""
     run, recommended = ComparisonResult(folder).recommended_run()
-    model = model or recommended
-    return run.folder, model, f"the recommended strategy: {run.strategy}, {model}, seed {run.seed}"
+    chosen = f"the recommended strategy: {run.strategy}, {model or recommended}, seed {run.seed}"
+    return run.folder, model or (None if recommended == run.metrics.name else recommended), chosen
 
 
 class ComparisonResult(Results):

@@ -332,6 +332,9 @@ def test_predictions_are_of_the_recommended_model(tmp_path: Path, logged: list[s
             json.loads((tmp_path / name / "model.json").read_text()) for name in (recommended, f"{recommended} again")
         )
         assert one == other
+    (tmp_path / "answer.json").write_text(json.dumps(answer | {"recommended": "ditto (personal)"}))
+    export(tmp_path, tmp_path / "elsewhere")  # as of the run's folder: the model for other hospitals
+    assert "model: global, of the recommended strategy: ditto, personal, seed 0\n" in capsys.readouterr().out
     (tmp_path / "answer.json").write_text(json.dumps(answer | {"recommended": None, "headline": "Do not use it."}))
     nothing = ComparisonResult(tmp_path)
     with pytest.raises(raysim.RaysimError, match=r"recommends no model \(Do not use it\.\); name a strategy"):
