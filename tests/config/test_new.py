@@ -94,6 +94,15 @@ def test_what_a_column_is(columns: dict[str, Any], key: str, column: str | None)
     assert getattr(proposed(**columns), key).column == column
 
 
+def test_a_single_hospital_is_not_called_absent() -> None:
+    found = proposed(hospital=["Elbe"] * N, ward=["a", "b"] * (N // 2))
+    assert (found.hospital.column, found.hospital.why) == (
+        "ward",
+        "'hospital' has one value, and this one may name hospitals",
+    )
+    assert found.drop == {"hospital": "one value everywhere"}
+
+
 def test_what_else_could_have_been_meant_is_said() -> None:
     one = proposed(deceased=[0, 1] * (N // 2), centre=["a", "b", "c"] * (N // 3))
     assert (one.label.column, one.label.others) == ("died", ("deceased",))

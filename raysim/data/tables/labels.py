@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.plain_yaml import scalar
-from raysim.core.words import counted
+from raysim.core.words import counted, some
 from raysim.data.records import natural
 from raysim.data.tables.columns import numbers, placed, plain_text
 from raysim.data.tables.reading import is_texts, typed
@@ -120,7 +120,10 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
         if positive not in classes:
             raise DataError(f"data.positive: '{positive}' is not a class; {nearest(positive, classes)}")
         if len(classes) != 2:
-            raise DataError(f"data.positive: '{positive}', but there are {len(classes)} classes; remove it")
+            raise DataError(
+                f"data.positive: '{positive}', but the label has {counted(len(classes), 'class', 'classes')} "
+                f"({some(classes, 10)}); remove the key, or correct the label"
+            )
         classes.sort(key=lambda each: each == positive)
     position = np.array([classes.index(each) for each in labels], np.int64)
     quoted = [f"'{each}'" if "," in each else each for each in classes[:10]]

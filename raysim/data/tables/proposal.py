@@ -215,14 +215,22 @@ def _columns(table: pa.Table) -> list[_Column]:
 def _hospital(columns: Sequence[_Column]) -> Choice:
     """Propose a hospital column: one whose name suggests hospitals, else the only one whose name suggests a place."""
     able = [column for column in columns if _may_be_hospitals(column)]
-    by_name = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
+    by_name = [column for column in able if _names_hospitals(column)]
     if by_name:
         return _first(by_name, "its name says so")
     places = [column for column in able if _PLACE.fullmatch(column.squashed)]
     if len(places) == 1:
-        return _first(places, "no column is called hospital, site, centre or the like, and this one may name them")
+        single = [
+            f"'{column.name}' has one value" for column in columns if column.distinct == 1 and _names_hospitals(column)
+        ]
+        why = single[0] if single else "no column is called hospital, site, centre or the like"
+        return _first(places, f"{why}, and this one may name hospitals")
     texts = [column.name for column in able if column.found.kind == "category" and not _OUTCOME.search(column.squashed)]
     return Choice(None, "", tuple(column.name for column in places) or tuple(texts))
+
+
+def _names_hospitals(column: _Column) -> bool:
+    return _HOSPITAL.fullmatch(column.squashed) is not None
 
 
 def _may_be_hospitals(column: _Column) -> bool:

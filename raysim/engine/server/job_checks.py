@@ -8,6 +8,7 @@ from raysim.adversaries.who import TOGETHER
 from raysim.config.sections.evaluation import ClinicalSection, EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
+from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.engine.attacks.checks import check_attacks
 from raysim.engine.job import Job
@@ -163,13 +164,13 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
     trained = int((federation.sizes("train") > 0).sum())
     if job.secure is not None and job.secure.minimum > trained:
         raise ConfigError(
-            f"secure.minimum: {job.secure.minimum} is more than the {trained} hospitals with training rows, so no "
+            f"secure.minimum: {job.secure.minimum} is more than the {counted(trained, 'hospital')} with training rows, so no "
             "sum could be read; lower secure.minimum"
             f"{', or write strategy.sums: clear' if job.strategy.hides_sums() else ''}"
         )
     if job.secure is not None and job.secure.threshold != "auto" and int(job.secure.threshold) > trained:
         raise ConfigError(
-            f"secure.threshold: {job.secure.threshold} is more than the {trained} hospitals with training rows, so "
+            f"secure.threshold: {job.secure.threshold} is more than the {counted(trained, 'hospital')} with training rows, so "
             "no secret could be recovered; lower secure.threshold, or write auto"
         )
     if job.secure is not None and isinstance(count := job.secure.neighbours, int) and count >= max(trained, 3):

@@ -170,6 +170,12 @@ def test_positive_names_the_event(tmp_path: Path) -> None:
     assert (records.classes, records.y.tolist()) == (("control", "case"), [1, 0, 0, 1])
     with pytest.raises(DataError, match=r"data.positive: 'cases' is not a class; did you mean 'case'"):
         table(path, positive="cases").read()
+    three = parquet(tmp_path, frame(died=["yes", "no", "moved", "no"]))
+    refused = (
+        r"data.positive: 'yes', but the label has 3 classes \(moved, no, yes\); remove the key, or correct the label"
+    )
+    with pytest.raises(DataError, match=refused):
+        table(three, positive="yes").read()
 
 
 def test_lists_choose_features(tmp_path: Path) -> None:
