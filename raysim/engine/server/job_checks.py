@@ -162,16 +162,17 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
     check_together(job)
     check_recalibration(job, federation, model, where)
     trained = int((federation.sizes("train") > 0).sum())
+    hospitals = f"{counted(trained, 'hospital')} with training rows"
     if job.secure is not None and job.secure.minimum > trained:
         raise ConfigError(
-            f"secure.minimum: {job.secure.minimum} is more than the {counted(trained, 'hospital')} with training rows, so no "
-            "sum could be read; lower secure.minimum"
+            f"secure.minimum: {job.secure.minimum} is more than the {hospitals}, so no sum could be read; lower "
+            "secure.minimum"
             f"{', or write strategy.sums: clear' if job.strategy.hides_sums() else ''}"
         )
     if job.secure is not None and job.secure.threshold != "auto" and int(job.secure.threshold) > trained:
         raise ConfigError(
-            f"secure.threshold: {job.secure.threshold} is more than the {counted(trained, 'hospital')} with training rows, so "
-            "no secret could be recovered; lower secure.threshold, or write auto"
+            f"secure.threshold: {job.secure.threshold} is more than the {hospitals}, so no secret could be recovered; "
+            "lower secure.threshold, or write auto"
         )
     if job.secure is not None and isinstance(count := job.secure.neighbours, int) and count >= max(trained, 3):
         raise ConfigError(
