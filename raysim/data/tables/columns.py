@@ -111,6 +111,16 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
         raise DataError(f"{field}: column '{name}' holds {kind}, which is not text; convert it") from None
 
 
+def widened(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return numbers of half precision as float64, with the decimals that a CSV file would have; other columns are
+    unchanged.
+    """
+    if not pa.types.is_float16(column.type):
+        return column
+    different, at = np.unique(pc.cast(column, pa.float32()).to_numpy(zero_copy_only=False), return_inverse=True)
+    return pa.array(different.astype(np.float16).astype(str).astype(np.float64)[at], from_pandas=True)
+
+
 def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
     """Return ``column``, whose texts are all numbers, in canonical form. ``numbers`` has the parsed values.
 
