@@ -52,7 +52,8 @@ def features(rows: pd.DataFrame) -> Any:
     absent = [column["name"] for column in columns() if column["name"] not in rows]
     if absent:
         raise ValueError(
-            f"there is no column {absent[0]!r}; add it, and separate columns by {described['separator']!r} in a file"
+            f"there is no column {absent[0]!r}; add it (columns of a CSV file must be separated by "
+            f"{described['separator']!r})"
         )
     for column in columns():
         marks = described["na_values"]

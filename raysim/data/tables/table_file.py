@@ -105,8 +105,8 @@ def read_table(
         )
     if len(columns) > MOST_COLUMNS:
         raise DataError(
-            f"{field}: '{path}' has {len(columns):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, "
-            "or sums of them"
+            f"{field}: '{path}' has {len(columns):,} columns, more than {MOST_COLUMNS:,}; keep the columns that are "
+            "needed, or add columns together"
         )
     table, left_out = (_parquet(path, field), ()) if form is None else _csv(path, form, field)
     several = table.num_rows + len(left_out)
