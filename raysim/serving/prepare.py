@@ -161,7 +161,7 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
     ``comma`` says whether numbers have a decimal comma.
     """
     marks = [*marks, *(mark.replace(",", ".") for mark in marks if comma)]
-    by_value = [float(mark) for mark in marks if _is_number(mark) and not re.match("[+-]?0[0-9]|.*[nN]", mark)]
+    by_value = [float(mark) for mark in marks if _is_number(mark) and not re.match("[+-]?0[0-9]", mark)]
 
     # Some programs write a blank before each text.
     spaced = all(isinstance(value, str) and value[:1] in ("", " ") for value in given.dropna().unique())

@@ -355,6 +355,22 @@ def test_a_mark_and_categories_are_found_in_single_precision(inexact: Any, tmp_p
     np.testing.assert_array_equal(exported_from(fitted)["features"](single), made.X)
 
 
+@pytest.mark.parametrize("kind", ["numeric", "categorical"])
+def test_an_infinite_number_may_be_a_mark(kind: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "x": [1.0, np.inf, 2.5, np.inf] * 2})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    for path in (tmp_path / "rows.csv", tmp_path / "rows.parquet", stored(frame)):
+        records = read(path, {"na_values": {"x": [np.inf]}, kind: ["x", "..."]})
+        assert isinstance(records, Records)
+        assert records.features["x"].isna().tolist() == [False, True] * 4
+        made = prepare(records.features, np.arange(8), np.ones(8, np.bool_), "standard", 2)
+        fitted = replace(made.preprocessing, reading=records.reading)
+        for rows in (tmp_path / "rows.csv", tmp_path / "rows.parquet", frame):
+            np.testing.assert_array_equal(fitted.transform(read_new_rows(rows, fitted).columns)[0], made.X)
+        np.testing.assert_array_equal(exported_from(fitted)["features"](frame), made.X)
+
+
 def test_truth_values_that_pandas_made_floats_are_found_among_categories(tmp_path: Path) -> None:
     fitted = Preprocessing("standard", (Categorical("x", ("False", "True"), flagged=True),))
     frame = pd.DataFrame({"x": [1.0, None, 0.0]})
