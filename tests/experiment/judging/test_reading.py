@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -63,6 +64,23 @@ def test_hospitals_are_named_as_in_any_table(hospitals: list[Any], tmp_path: Pat
     for table in tables:
         names = checked(table, Reading(), "gbm").frame["hospital"].tolist()
         assert names == [{"1.0": "1", "2.0": "2"}.get(str(each), str(each)) for each in hospitals]
+
+
+@pytest.mark.parametrize(
+    "sexes", [[1, 2, None, 1], [True, False, None, True], ["01", "1", "NA", "01"], ["F", "M", "", "F"]]
+)
+def test_groups_are_names_and_ages_are_numbers(sexes: list[Any], tmp_path: Path) -> None:
+    rows = ROWS.assign(label=[0, 1, 1, 0], model="gbm", group_sex=sexes, group_age=[63, 7.5, None, 7.5])
+    rows.to_csv(tmp_path / "p.csv", index=False)
+    rows.to_parquet(tmp_path / "p.parquet")
+    texts = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+    tables = [rows, texts, rows.convert_dtypes(), rows.astype({"group_sex": "category"})]
+    for table in [*tables, *(read(path)[0] for path in tmp_path.glob("p.*"))]:
+        found = checked(table, Reading(), "gbm").frame
+        known = [str(sexes[0]), str(sexes[1]), None, str(sexes[0])]
+        assert [None if pd.isna(sex) else sex for sex in found["group_sex"]] == known
+        assert found["group_age"].tolist()[:2] == [63, 7.5]
+        assert np.isnan(found["group_age"].to_numpy()[2])
 
 
 @pytest.mark.parametrize(
