@@ -110,7 +110,9 @@ def _reserved(source: Source, split: Split) -> Source:
         return source.reserve(split.by if split.by != "row" else None, split.column)
     columnless = f"but source {_name(source)} has no columns that data.split can name"
     if split.column is not None:
-        raise DataError(f"data.split.column: '{split.column}', {columnless}; use fractions")
+        raise DataError(
+            f"data.split.column: '{split.column}', {columnless}; replace the key by train, validation and test"
+        )
     if split.by != "patient":
         raise DataError(f"data.split.by: '{split.by}', {columnless}; use row, or patient if the source has patients")
     return source

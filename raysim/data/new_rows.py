@@ -23,6 +23,7 @@ from raysim.data.sources.frame import arrow_table, check_index
 from raysim.data.tables.columns import numbers, plain_text, texts
 from raysim.data.tables.decimals import Expected, with_points
 from raysim.data.tables.reading import filled_table, limited, unmarked, unquoted_table
+from raysim.data.tables.rules import whole_name
 from raysim.data.tables.table_files import is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
 
@@ -81,7 +82,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
             raise DataError(
                 f"--hospital: {hospital!a} contains an invalid Unicode character; name one of the run's hospitals"
             )
-        homes = np.full(read.num_rows, hospital, dtype=object)
+        homes = np.full(read.num_rows, whole_name(hospital), dtype=object)
     elif fitted.hospital in read.column_names:
         homes = texts(
             read, fitted.hospital, FIELD, remedy=("fill them in, or name the hospital of all rows (--hospital)")

@@ -309,7 +309,7 @@ def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
     [
         (
             {"folds": [["h0", "h1", "h2"]]},
-            "only 2 hospitals would take part without h0, h1, h2; leave out fewer, so that 3 take part",
+            "only 2 hospitals would take part without h0, h1, h2; leave out fewer, so that at least 3 take part",
         ),
         ({"folds": ["h9"]}, "'h9' is not a hospital"),
         ({"folds": ["h0", ["h1", "h0"]]}, "'h0' occurs twice"),
