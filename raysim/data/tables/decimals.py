@@ -110,9 +110,11 @@ def _mark(
         if commas and not grouped and (name in numeric or _is_number(column, commas)):
             decimals[name] = commas, between
     if not decimals:
+        if expected.in_doubt != ",":
+            return "."
         points = sum(_count(column, _POINT) for column in texts.values())
         grouped = points == sum(_count(column, _POINTS_ALONE) for column in texts.values())
-        return expected.in_doubt if points and grouped and expected.in_doubt else "."
+        return "," if points and grouped else "."
     floats = [
         column.name
         for column in table.schema
