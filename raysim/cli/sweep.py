@@ -113,7 +113,8 @@ def ui(
     check_reachable(uri)
     if uri.startswith("sqlite:") and not sqlite_path(uri).exists():
         raise ConfigError(
-            f"--uri: {sqlite_path(uri).absolute()} does not exist; run something first, or name another store"
+            f"--uri: {sqlite_path(uri).absolute()} does not exist; make a run with this store first, or name another "
+            "store"
         )
     sweep = None
     if folder is not None and (sweep := recorded(folder)[0]) is None:

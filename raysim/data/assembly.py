@@ -172,7 +172,10 @@ def _parts(
     split, seed = recipe.split, recipe.split.effective_seed(recipe.seed)
     if seed is None:
         if records.part is None:
-            raise DataError(f"data.split.column: source {source} did not read '{split.column}'; use fractions")
+            raise DataError(
+                f"data.split.column: source {source} did not read '{split.column}'; replace the key by train, "
+                "validation and test"
+            )
         return records.part[rows.index]
     if split.independent:
         return alone.parts(split, records, rows.index, by, recipe.seed)

@@ -202,9 +202,7 @@ class Grid:
         """
         sent = {name: self.within(values) for name, values in sums.items()}
         if at.round == 1 and at.turn == 0 and any(not np.array_equal(sent[name], sums[name]) for name in sums):
-            raise ValueError(
-                "data.preprocessing: columns or labels are too large for exact sums of their squares; use standard"
-            )
+            raise ValueError("data.preprocessing: a column is too large for an exact sum of its squares; set standard")
         return sent
 
 

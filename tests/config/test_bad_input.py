@@ -164,11 +164,11 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"data": "{source: patient_types, mixing: .inf}"}, "data.mixing: inf is not a finite number"),
         (
             {"data.split": "{folds: 3, train: 0.7}"},
-            "data.split: folds 3 decides the parts and cannot be combined with train; keep one",
+            "data.split.folds: 3 decides the parts and cannot be combined with train; keep one",
         ),
         (
             {"data.split": "{folds: 3, test: 0.3}"},
-            "data.split: folds 3 decides the parts and cannot be combined with test; keep one",
+            "data.split.folds: 3 decides the parts and cannot be combined with test; keep one",
         ),
         ({"name": '"a\\0b"'}, "--set name: the value: 'a\\x00b' holds a null byte, which no name or path may"),
         ({"data": '{source: table, path: "a\\0.csv"}'}, "--set data: path: 'a\\x00.csv' holds a null byte"),

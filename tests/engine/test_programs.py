@@ -216,7 +216,8 @@ CALLS = {
     "overflow": r"program 'wrong': total.largest: with 1.04858e\+06 a sum of 6 terms, stored in 64 bits in "
     r"steps of 2\^-44, can overflow; give at most 43690.7, or fewer bits",
     "strangers": "select: 7 is not a hospital's id; give ids from 0 to 6",
-    "received": r"program 'wrong': received 'theta' is an array \[1\] of <U1; send numbers",
+    "received": r"program 'wrong': received\['theta'\] is an array \[1\] of <U1; send numbers",
+    "each_of text": r"program 'wrong': each_of\['theta'\] is an array \[1\] of <U1; send numbers",
     "each_of": r"program 'wrong': each_of 'theta' has shape \[1\]; its first length must be 6, the number of hospitals "
     "in ids",
     "answer": r"round: yields Wrong\(what='answer', name='wrong'\); yield a Call",

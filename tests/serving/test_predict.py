@@ -190,7 +190,8 @@ def test_whose_rows_they_are_can_be_said(local: Predictor) -> None:
     assert set(scored["hospital"]) == {"10"}
     assert set(scored["scored_by"]) == {"personal/10"}
     empty = stays().assign(hospital=np.where(np.arange(ROWS) % 2, np.nan, stays()["hospital"]))
-    pd.testing.assert_frame_equal(local.predict(empty, hospital="10"), scored)
+    for name in ("10", "10.0"):  # a data frame's number as text
+        pd.testing.assert_frame_equal(local.predict(empty, hospital=name), scored)
 
 
 def test_where_one_model_serves_everybody_nobody_need_be_named(fedavg: Predictor, place: Path) -> None:

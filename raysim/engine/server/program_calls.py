@@ -85,7 +85,8 @@ def _check_private(job: Job, section: PrivacySection) -> None:
         )
     if section.rate is not None:
         raise ConfigError(
-            f"privacy.rate: {section.rate:g} samples patients, but strategy '{job.name}' sums over all rows; remove it"
+            f"privacy.rate: {section.rate:g} samples patients, but strategy '{job.name}' sums over all rows; "
+            "remove privacy.rate"
         )
     if section.adaptive is not None:
         raise ConfigError(
