@@ -47,7 +47,7 @@ def main() -> None:
 
 def left_out(config: dict[str, Any], table: pd.DataFrame | None = None, **unseen: Any) -> LeftOut:
     """Compare strategies with hospitals left out one by one."""
-    config |= {"reference": config["strategies"][0]["name"], "tracking": {"uri": "none"}}
+    config = config | {"reference": config["strategies"][0]["name"], "tracking": {"uri": "none"}}
     config["evaluation"] = {"unseen": {"folds": "leave_one_out"} | unseen}
     with tempfile.TemporaryDirectory() as folder:
         raysim.compare(config, data=table, out=Path(folder) / "out", in_process=True)
@@ -69,7 +69,7 @@ def labelled_rows(impact: pd.DataFrame) -> None:
     """Print what labelled rows improve, by their number."""
     data = IMPACT | {"split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
     config = {"data": data, "strategies": [NEWTON, {"name": "local", "solve": True}], "seeds": [0, 1]}
-    ways = [left_out(dict(config), impact, onboarding=LABELLED, held=0.2, joining=way) for way in JOINING]
+    ways = [left_out(config, impact, onboarding=LABELLED, held=0.2, joining=way) for way in JOINING]
     for k in LABELLED:
         row = [str(k)]
         for name, way in zip(JOINING, ways, strict=True):
@@ -95,7 +95,7 @@ def other_data(folder: Path) -> None:
     found = left_out(config | {"strategies": [NEWTON, FEDAVG]}, heart)
     show("heart disease", found)
     ratios = found.hospitals.groupby(["hospital", "strategy"])["observed_over_expected"].mean()
-    print(f"Highest observed over expected events of a centre: {ratios.idxmax()[0]}, {ratios.max():.2f}")
+    print(ratios["switzerland"].to_string())
     brca = pd.read_csv(folder / "flamby" / "tcga_brca" / "brca.csv")
     regions = pd.read_csv(folder / "flamby" / "tcga_brca" / "centers.csv").drop_duplicates("TSS Code")
     brca["region"] = brca["pid"].str.split("-").str[1].map(regions.set_index("TSS Code")["Region"])
@@ -112,7 +112,8 @@ def other_data(folder: Path) -> None:
 
 def show(title: str, found: LeftOut) -> None:
     """Print a row for each method."""
-    for name, of in found.summary.groupby("strategy", sort=False):
+    for name in found.summary["strategy"].unique():
+        of = found.summary[found.summary["strategy"] == name]
         figures = [*cells(of, "auroc", name), *cells(of, "observed_over_expected", name)]
         print(f"| {title} | {name} | {of['hospitals'].max()} | {' | '.join(figures)} |", flush=True)
 
