@@ -90,7 +90,8 @@ def _check_private(job: Job, section: PrivacySection) -> None:
         )
     if section.adaptive is not None:
         raise ConfigError(
-            f"privacy.adaptive: adapts the clip of updates, but strategy '{job.name}' sends none; remove it"
+            f"privacy.adaptive: adapts the clip of updates, but strategy '{job.name}' sends none; "
+            "remove privacy.adaptive"
         )
 
 
