@@ -118,8 +118,9 @@ def _reserved(source: Source, split: Split) -> Source:
     return source
 
 
-def read(source: Source) -> Records:
-    """Return the records of ``source``, from the cache if possible."""
+def read(source: Source, split: Split) -> Records:
+    """Return the records of ``source`` that :func:`build` divides by ``split``, from the cache if possible."""
+    source = _reserved(source, split)
     return _records(source, cache.source_key(source, source.files()))
 
 
