@@ -43,7 +43,7 @@ def check_programs(job: Job) -> None:
         ),
         "compression": (
             compressed,
-            "entries that it leaves out are sent in a later round, too late for sums of programs",
+            "only updates of local training can be compressed",
         ),
         "system": (
             job.system is not None,
