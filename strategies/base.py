@@ -389,7 +389,9 @@ def sent_weights(update: Update) -> Floats:
     """Return the weights with which hospitals' updates were summed, ``[H]``, or ``[H, G]`` for G sums."""
     sent = None if update.problem is None else update.problem.sent
     if sent is None or sent.weight is None:
-        raise TypeError("update: has no weights of hospitals; return a problem with Upload(weight)")
+        raise TypeError(
+            "update: has no weights of hospitals; let problem() return a LocalProblem with Upload(weight=...)"
+        )
     return sent.weight
 
 

@@ -167,7 +167,7 @@ class Ifca(Weighted):
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         if update.problem is None:
-            raise TypeError("update: has no problem; pass an update of this strategy's own problem")
+            raise TypeError("update: has no problem; pass an update that answers this strategy's problem")
         program = update.problem.program
         if isinstance(program, ChosenTraining):
             chosen, step = update.extra("chosen")[:, None] / program.one, update.sums

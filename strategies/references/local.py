@@ -126,7 +126,7 @@ class Local(Strategy):
 
     def with_trees(self) -> Strategy:
         if self.solve:
-            raise ValueError("solve: true solves regressions, but the model is boosted trees; leave it out")
+            raise ValueError("solve: true solves regressions, but the model is boosted trees; leave solve out")
         return LocalTrees()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:

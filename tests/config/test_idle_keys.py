@@ -174,7 +174,7 @@ PATIENTS: dict[str, Any] = {"unit": "patient", "epsilon": 3, "delta": 1e-4}
         ({"system": {"wait": 5}}, "system.wait: 5.0 has no effect with fedavg"),
         (
             {"system": {"rounds": {"deadline": 3}}},
-            "system: rounds.deadline: 3 s are never exceeded, because nothing takes time",
+            "system.rounds.deadline: 3 s are never exceeded, because nothing takes time",
         ),
         (
             {"strategy": "fedbuff", "system": {"latency": 1, "rounds": {"minimum_cohort": 2}}},

@@ -85,11 +85,13 @@ def _check_private(job: Job, section: PrivacySection) -> None:
         )
     if section.rate is not None:
         raise ConfigError(
-            f"privacy.rate: {section.rate:g} samples patients, but strategy '{job.name}' sums over all rows; remove it"
+            f"privacy.rate: {section.rate:g} samples patients, but strategy '{job.name}' sums over all rows; "
+            "remove privacy.rate"
         )
     if section.adaptive is not None:
         raise ConfigError(
-            f"privacy.adaptive: adapts the clip of updates, but strategy '{job.name}' sends none; remove it"
+            f"privacy.adaptive: adapts the clip of updates, but strategy '{job.name}' sends none; "
+            "remove privacy.adaptive"
         )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raysim.core.csv_files import text_of
-from raysim.data.tables.columns import is_text, whole_names
+from raysim.data.tables.columns import is_text
 from raysim.data.tables.reading import EXACT, typed
 from raysim.data.tables.table_file import check_table, read_table
 from raysim.data.tables.text_form import Keys
@@ -46,9 +46,7 @@ def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
 def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
     """Convert a column to pandas. Texts become numbers if all of them are numbers and the column is not in
     :data:`NAMES`."""
-    if name == "hospital" and is_text(column.type):
-        column = whole_names(column)
-    elif name not in NAMES and is_text(column.type):
+    if name not in NAMES and is_text(column.type):
         made = typed(column)[0]
         largest = (pc.max(pc.abs(made)).as_py() or 0.0) if pa.types.is_floating(made.type) else 0.0
         rounded = name in IDENTIFIERS and largest >= EXACT

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError, DataError, nearest
 from raysim.core.words import counted, some
 from raysim.data.tables.blank_rows import without_blank_rows
-from raysim.data.tables.rules import MISSING, unquoted
+from raysim.data.tables.rules import MISSING, unquoted, whole_name
 from raysim.data.tables.spelling import check_twins, twins, written
 from raysim.engine.measuring.subgroups import MOST_GROUPS
 
@@ -165,6 +165,8 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
             raise DataError(f"row {_first(frame[name].isna())}: '{name}' is empty; fill it in")
     for name, what in (("model", "models"), ("hospital", "hospitals")):
         frame[name] = frame[name].astype(str)
+        if name == "hospital":
+            frame[name] = frame[name].map({each: whole_name(each) for each in frame[name].unique()})
         check_twins(name, what, {str(each): int(n) for each, n in frame[name].value_counts().items()})
     if "role" in frame:
         frame["role"] = frame["role"].fillna("").astype(str)

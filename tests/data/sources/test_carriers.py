@@ -329,16 +329,19 @@ def test_typed_dates_are_no_categories(tmp_path: Path) -> None:
         exported_from(fitted)["features"](frame)
 
 
-@pytest.mark.parametrize("inexact", ["float32", "Float32", Decimal])
+@pytest.mark.parametrize("inexact", ["float16", "float32", "Float32", Decimal])
 def test_a_mark_and_categories_are_found_in_single_precision(inexact: Any, tmp_path: Path) -> None:
     texts = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": ["no", "no", "yes", "yes"] * 2})
-    texts = texts.assign(crp=["1.5", "-999.9", "2.5", "3.5"] * 2, dose=["0.1", "0.2", "0.1", "0.3"] * 2)
+    texts = texts.assign(crp=["1.7", "-99.9", "", "3.5"] * 2, dose=["0.1", "0.2", "0.1", "0.3"] * 2)
     texts.to_csv(tmp_path / "rows.csv", index=False)
     single = texts.copy()
     for name in ("crp", "dose"):
-        single[name] = texts[name].map(Decimal) if inexact is Decimal else texts[name].astype(float).astype(inexact)
+        numbers = pd.to_numeric(texts[name])
+        single[name] = (
+            texts[name].replace("", None).map(Decimal, "ignore") if inexact is Decimal else numbers.astype(inexact)
+        )
     single.to_parquet(tmp_path / "rows.parquet")
-    keys: dict[str, Any] = {"na_values": {"crp": [-999.9]}, "categorical": ["dose"]}
+    keys: dict[str, Any] = {"na_values": {"crp": [-99.9]}, "categorical": ["dose"]}
     records = read(tmp_path / "rows.csv", keys)
     same = read(tmp_path / "rows.parquet", keys)
     assert isinstance(records, Records)
