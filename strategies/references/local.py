@@ -102,6 +102,9 @@ class Local(Strategy):
     def unused_training(self) -> frozenset[str]:
         return super().unused_training() | ({"rounds"} if self.solve else set())
 
+    def unused_when_pooled(self) -> frozenset[str]:
+        return frozenset()
+
     def uses_programs(self) -> bool:
         return self.solve
 
