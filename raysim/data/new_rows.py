@@ -85,7 +85,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
         homes = np.full(read.num_rows, whole_name(hospital), dtype=object)
     elif fitted.hospital in read.column_names:
         homes = texts(
-            read, fitted.hospital, FIELD, remedy=("fill them in, or name the hospital of all rows (--hospital)")
+            read, fitted.hospital, FIELD, remedy=("fill in values, or name the hospital of all rows (--hospital)")
         )
     notes = (_unseen(column, *each) for column, each in zip(categorical, coded, strict=True))
     return NewRows(columns, homes, (*remarks, *_empty(columns), *filter(None, notes)))
