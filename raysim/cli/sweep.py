@@ -108,7 +108,7 @@ def ui(
 
     if uri == NOWHERE or uri.startswith(("http://", "https://")):
         raise ConfigError(
-            f"--uri: {uri} cannot be opened as a local store; open the address of an http store in a browser"
+            f"--uri: {uri} is not a local store; name one, or open the address of an http store in a browser"
         )
     check_reachable(uri)
     if uri.startswith("sqlite:") and not sqlite_path(uri).exists():

@@ -283,7 +283,7 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
     codes, labels = pd.factorize(silo)
     if (codes < 0).any():
-        raise DataError(f"data.silo: {int((codes < 0).sum()):,} rows name no hospital; fill them or remove the rows")
+        raise DataError(f"data.silo: {int((codes < 0).sum()):,} rows name no hospital; fill it in or remove the rows")
     names = natural(str(name) for name in labels)
     position = {name: h for h, name in enumerate(names)}
     new = np.array([position[str(name)] for name in labels], np.int64)

@@ -136,6 +136,9 @@ class Ifca(Weighted):
     def remark(self, sizes: Ids) -> str:
         return capped(self.clusters, sizes)
 
+    def unused_when_pooled(self) -> frozenset[str]:
+        return super().unused_when_pooled() | {"averaging"}
+
     def setup(self, view: FederationView) -> State:
         centres = self.starts(view)
         cluster = None if view.hides else np.ones(len(view.sizes), dtype=np.int64)

@@ -65,7 +65,7 @@ def check_linear(
             "columns are possible; leave columns out, or choose newton with solver: lbfgs and a ridge"
         )
     if training.weighted and not weighs:
-        raise ValueError(f"training.class_weights: {name} gives all rows the same weight; set none")
+        raise ValueError(f"training.class_weights: {name} gives all rows the same weight; set it to none")
 
 
 def _or_number(families: tuple[str, ...]) -> str:

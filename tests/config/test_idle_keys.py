@@ -128,6 +128,16 @@ PATIENTS: dict[str, Any] = {"unit": "patient", "epsilon": 3, "delta": 1e-4}
             "training.local_epochs: 2 has no effect .* privacy.mode: pool",
         ),
         (
+            {"privacy": PATIENTS, "strategy": {"name": "ifca", "clusters": 2, "averaging": "gradient"}},
+            "strategy.averaging: 'gradient' has no effect with ifca without privacy.mode: local; remove the key, or "
+            "set its default 'model'",
+        ),
+        (
+            {"privacy": PATIENTS, "strategy": {"name": "fedprox", "straggler_epochs": {"hospital_1": 3}}},
+            r"strategy.straggler_epochs: \{hospital_1: 3\} has no effect with fedprox without privacy.mode: local; "
+            r"remove the key, or set its default \{\}",
+        ),
+        (
             {"secure": {"small_clusters": "merge"}},
             "secure.small_clusters: 'merge' has no effect with fedavg; remove the key, or set its default 'refuse'",
         ),

@@ -246,8 +246,8 @@ def test_a_round_that_is_no_generator_is_refused(federation: Federation):
         ("writes", "ValueError: assignment destin"),
         (
             "peeks",
-            "ValueError: validation: a program that reads validation rows must declare it; set validates = True in "
-            "its class",
+            "ValueError: validation: only a program with validates = True can read validation rows, and not pooled "
+            "ones; set validates = True in its class",
         ),
         ("writes memory", "TypeError: 'mappingproxy' object does not support item assignment"),
         ("writes received", "TypeError: 'mappingproxy' object does not support item assignment"),

@@ -279,7 +279,7 @@ def test_what_stands_for_a_missing_value_still_does(place: Path, tmp_path: Path)
         ({"unit": [[1]] * ROWS}, "table: column 'unit' holds list<"),
         (
             {"hospital": [7.0, np.nan] * (ROWS // 2)},
-            f"table: column 'hospital' has no value in {ROWS // 2} rows (first: row 2); fill them in, or name",
+            f"table: column 'hospital' has no value in {ROWS // 2} rows (first: row 2); fill in values, or name",
         ),
     ],
 )

@@ -54,7 +54,7 @@ def texts(
     name: str,
     field: str,
     unknown: str | None = None,
-    remedy: str = "fill them or remove the rows",
+    remedy: str = "fill in values or remove the rows",
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[Any]:
     """Read the column ``name`` as texts ``[N]``, with ``unknown`` for empty values.

@@ -21,7 +21,7 @@ from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
 from raysim.data.tables.blank_rows import blank_row_remark, without_blank
 from raysim.data.tables.columns import placed, plain_text, widened
-from raysim.data.tables.decimals import Mark, with_points
+from raysim.data.tables.decimals import Expected, Mark, with_points
 from raysim.data.tables.file_kinds import kind_of
 from raysim.data.tables.reading import filled, filled_table, unquoted_table
 from raysim.data.tables.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
@@ -119,11 +119,13 @@ def read_table(
     if len(set(columns)) < len(columns):
         repeated = next(name for name in columns if columns.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{repeated}'; rename one")
-    commas = form is not None and form.separator != ","
-    in_doubt = usual.decimal if form is None or form.separator == usual.separator else None
-    table, decimal, thousands = with_points(
-        filled_table(table, names), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric, in_doubt
+    expected = Expected(
+        keys.decimal,
+        usual.decimal,
+        usual.decimal if form is None or form.separator == usual.separator else None,
+        form is not None and form.separator != ",",
     )
+    table, decimal, thousands = with_points(filled_table(table, names), expected, as_text, numeric, field, f"'{path}'")
     remarks = *_remarks(path, form, decimal, keys, usual, nameless), thousands, blank_row_remark(rows, several)
     return Read(table, form, decimal, tuple(filter(None, remarks)), bool(thousands), rows, several - table.num_rows)
 

@@ -78,7 +78,7 @@ def _setup_again(server: JobServer) -> Ledger:
     view = replace(server.view, call=call)
     if server.strategy.uses_selection():
         view = replace(view, memory=server.job.selection.setup(view))
-    server.pipeline.setup(server.strategy, view, server.measure)
+    server.pipeline.setup(server.strategy, view, server.rehearsed)
     ledger, server.traffic.ledger = server.traffic.ledger, Ledger()
     return ledger
 

@@ -393,7 +393,9 @@ def test_units_are_taken_off(tmp_path: Path) -> None:
 
 def test_rows_without_a_label_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
     frame = columns(died=["no", "", "yes"] * 20)
-    with pytest.raises(DataError, match=r"20 rows \(first: row 2\); fill them, or leave these rows out \(data\.unlab"):
+    with pytest.raises(
+        DataError, match=r"20 rows \(first: row 2\); fill in values, or leave these rows out \(data\.unlab"
+    ):
         read(tmp_path, frame)
     records = read(tmp_path, frame, unlabelled="drop")
     assert records.notes[1] == "left out: 20 rows without a value of 'died'"
