@@ -1,7 +1,7 @@
 """What the checks before training find in open tables as they are, and in tables that were spoilt at one hospital.
 
 ``python -m benchmarks.quality FOLDER`` takes the folder of open data that tests take from ``RAYSIM_DATA``, and prints
-the rows of the two tables in docs/data.md.
+what the rows of the two tables in docs/data.md give: suspect columns, and oddities with the share of damages found.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raysim.data.checks import quality
+from raysim.data.checks import leaks, quality
 from raysim.data.checks.suspects import Suspect
 from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.bundled import BreastCancer
@@ -32,9 +32,19 @@ SPOILT = 40  # of each kind in each table at most
 
 def checked(rows: Rows) -> tuple[Suspect, ...]:
     """What is odd in a table."""
-    frame, silo, y, classes, patients = rows
+    return quality.check(*_arguments(rows), rows[-1])
+
+
+def suspects(rows: Rows) -> str:
+    """The strongest column of a table, and the columns that may reveal the label."""
+    found = leaks.check(*_arguments(rows))
+    return "; ".join([found.note, *(f"{each.feature}: {each.level}" for each in found.suspects)])
+
+
+def _arguments(rows: Rows) -> tuple[RawColumns, Any, Any, list[str], Any, tuple[str, ...]]:
+    frame, silo, y, classes, _ = rows
     names, home = np.unique(silo.astype(str), return_inverse=True)
-    return quality.check(RawColumns.of(frame), np.arange(len(y)), home, names.tolist(), y, classes, patients)
+    return RawColumns.of(frame), np.arange(len(y)), home, names.tolist(), y, classes
 
 
 def tables(folder: Path) -> Iterator[tuple[str, Rows]]:
@@ -120,6 +130,7 @@ def main() -> None:
         rows = (rows[0].apply(_single), *rows[1:])
         found = checked(rows)
         print(f"| {title} | {len(set(rows[1].tolist()))} | {rows[0].shape[1]} | {'; '.join(s.text for s in found)} |")
+        print("    ", suspects(rows))
         ways: dict[str, list[bool]] = {}
         for way, named in spoilt(rows, rng):
             ways.setdefault(way, []).append(named)

@@ -191,6 +191,15 @@ class Strategy(Settings):
         """
         return {}
 
+    def unused_when_pooled(self) -> frozenset[str]:
+        """Return the settings and the keys of ``training`` that have no effect under ``privacy.mode: pooled``.
+
+        In this mode a hospital sends one gradient instead of a trained model. Hospitals still train models of their
+        own.
+        """
+        fine_tunes = type(self).personalize is not Strategy.personalize
+        return frozenset({"local_epochs"} if fine_tunes else {"local_epochs", "batch_size"})
+
     def stops_early(self) -> bool:
         """Whether early stopping (``training.stop``) may end the strategy before its last round."""
         return self.uses_training()
@@ -380,7 +389,9 @@ def sent_weights(update: Update) -> Floats:
     """Return the weights with which hospitals' updates were summed, ``[H]``, or ``[H, G]`` for G sums."""
     sent = None if update.problem is None else update.problem.sent
     if sent is None or sent.weight is None:
-        raise TypeError("update: has no weights of hospitals; return a problem with Upload(weight)")
+        raise TypeError(
+            "update: has no weights of hospitals; let problem() return a LocalProblem with Upload(weight=...)"
+        )
     return sent.weight
 
 

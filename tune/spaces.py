@@ -300,7 +300,7 @@ def _check_conditions(dimension: Dimension, dimensions: Mapping[str, Dimension],
         if key not in dimensions or key == dimension.key:
             others = [other for other in dimensions if other != dimension.key]
             raise ConfigError(
-                f"{where}: '{key}' is not a key of this space; {nearest(key, others) if others else 'remove it'}"
+                f"{where}: '{key}' is not another key of this space; {nearest(key, others) if others else 'remove it'}"
             )
         parent = dimensions[key]
         if parent.continuous:

@@ -70,7 +70,7 @@ def families(hospitals: int, seeds: int, effects: Effects, rng: np.random.Genera
             differences = _differences(drawn, sent, against)
             intervals = adjusted(differences)
             equal = [k for k, (a, _) in enumerate(against) if a < MODELS - 1 or not effects.advantage]
-            tally.add(f"some equal strategy claimed to differ, {name}", any(intervals[k].shows for k in equal))
+            tally.add(f"at least one equal strategy claimed to differ, {name}", any(intervals[k].shows for k in equal))
             tally.add(f"the same unadjusted, {name}", any(differences[k].population().shows for k in equal))
             truth = [0.0 if k in equal else _truth(effects) for k in range(len(against))]
             inside = [low <= value <= high for (low, high), value in zip(intervals, truth, strict=True)]
@@ -112,7 +112,7 @@ def fronts(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generato
                 better[i, j, figure], better[j, i, figure] = interval.low > 0, interval.high < 0
         left = not_dominated(better)
         if not effects.advantage:
-            tally.add("some equal strategy called dominated", not left.all())
+            tally.add("at least one equal strategy called dominated", not left.all())
         else:
             tally.add("the best strategy called dominated", not left[-1])
             tally.add("worse strategies called dominated", float(1 - left[:-1].mean()))

@@ -40,8 +40,8 @@ def single(m: int, n: int, law: str, rng: np.random.Generator, draws: int) -> Ta
         printed = auroc_interval(estimates.auroc[0], estimates.variance[0], m, n)
         low, high = printed.low, printed.high
         for inside, width in zip((low <= true) & (true <= high), high - low, strict=True):
-            tally.add(f"printed, AUROC {true}", inside)
-            tally.add(f"width of printed, AUROC {true}", width)
+            tally.add(f"printed interval, true AUROC {true}", inside)
+            tally.add(f"width of printed interval, true AUROC {true}", width)
     return tally
 
 
@@ -99,9 +99,9 @@ def _floor(tally: Tally, federation: Served, true: Floats, tau: float, chance: C
     truth = dispersion.figures(true)
     for name, figure in floor.figures.items():
         if tau == 0:
-            tally.add(f"{name}: p <= .05", figure.p <= 0.05)
+            tally.add(f"`{name}`: p <= .05", figure.p <= 0.05)
         elif name != "size_bias":
-            tally.covers(f"true {name}", figure.true.low, figure.true.high, float(truth[name]))
+            tally.covers(f"true `{name}`", figure.true.low, figure.true.high, float(truth[name]))
 
 
 def errors(hospitals: int, law: str, tau: float, rng: np.random.Generator, draws: int) -> Tally:
@@ -120,9 +120,9 @@ def errors(hospitals: int, law: str, tau: float, rng: np.random.Generator, draws
         truth = Dispersion(rows >= 5, np.log(5.0 * rows), larger=False).figures(level * ERROR_MEANS[law])
         for name, figure in floor.figures.items():
             if tau == 0:
-                tally.add(f"{name}: p <= .05", figure.p <= 0.05)
+                tally.add(f"`{name}`: p <= .05", figure.p <= 0.05)
             elif name != "size_bias":
-                tally.covers(f"true {name}", figure.true.low, figure.true.high, float(truth[name]))
+                tally.covers(f"true `{name}`", figure.true.low, figure.true.high, float(truth[name]))
     return tally
 
 

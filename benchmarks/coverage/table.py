@@ -27,10 +27,10 @@ ASIDE = (
     "spread has no upper limit",
     "worst decile, hospitals alone",
 )
-
-NOT_CLAIMED = "(not claimed)"
-"""Of what one seed's intervals would show."""
 """Measures that are neither coverage nor errors of a test, by how they begin."""
+
+NOT_CLAIMED = "(raysim makes no claim)"
+"""Marks rows about intervals of one seed."""
 
 BETWEEN = {
     "service": "hospitals under one model",
@@ -106,7 +106,7 @@ def _measures(cells: Sequence[Cell], done: Pieces) -> dict[tuple[str, str], dict
                 what = name
                 if seeds == "one seed" and ("claimed" in name or name.startswith(("all intervals", "worst decile"))):
                     what, kind = (
-                        name.replace("claimed", "would be claimed"),
+                        name.replace("claimed to differ", "seems to differ").replace(" claimed", " seen"),
                         " ".join(filter(None, (role, NOT_CLAIMED))),
                     )
                 label = ", ".join(filter(None, (what, seeds, kind)))
@@ -136,8 +136,8 @@ def _role(cell: Cell, measure: str) -> str:
     equal = cell.name.endswith((", equal", "spread 0.0")) or measure.endswith("standard deviation 0")
     if measure.startswith(
         (
-            "some equal strategy",
-            "some hospital said to lose",
+            "at least one equal strategy",
+            "some hospital is claimed to lose",
             "the best strategy called dominated",
             "calibration error above",
         )

@@ -131,7 +131,7 @@ def _smoothing(text: str | None) -> Smoothing:
         check_smoothing(epsilon)
     except ValueError:
         raise ConfigError(
-            f"--epsilon: {text} is neither a number in (0, 1] nor the word counts (which adds half a row to every bin)"
+            f"--epsilon: {text} is neither a number in (0, 1] nor 'counts', which adds half a row to every bin"
         ) from None
     return epsilon
 

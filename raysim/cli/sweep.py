@@ -108,12 +108,13 @@ def ui(
 
     if uri == NOWHERE or uri.startswith(("http://", "https://")):
         raise ConfigError(
-            f"--uri: {uri} cannot be opened as a local store; open the address of an http store in a browser"
+            f"--uri: {uri} is not a local store; name one, or open the address of an http store in a browser"
         )
     check_reachable(uri)
     if uri.startswith("sqlite:") and not sqlite_path(uri).exists():
         raise ConfigError(
-            f"--uri: {sqlite_path(uri).absolute()} does not exist; run something first, or name another store"
+            f"--uri: {sqlite_path(uri).absolute()} does not exist; make a run with this store first, or name another "
+            "store"
         )
     sweep = None
     if folder is not None and (sweep := recorded(folder)[0]) is None:

@@ -248,8 +248,8 @@ def _check_device(resources: ResourcesSection, hospitals: int) -> None:
     for name, request in resources.per_hospital.items():
         if not (resources.gpus_per_actor if request.gpus is None else request.gpus):
             raise ResourceError(
-                f"resources.per_hospital.{name}.gpus: 0 with resources.device: cuda leaves its actor no GPU; "
-                "set a share, such as 0.25, or set resources.device: auto"
+                f"resources.per_hospital.{name}: its actor gets no GPU, although resources.device is cuda; set gpus "
+                "to a share, such as 0.25, or set resources.device: auto"
             )
     if not resources.gpus_per_actor and hospitals > len(resources.per_hospital):
         raise ResourceError(

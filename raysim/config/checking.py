@@ -107,8 +107,8 @@ def _first_line(error: ValidationError, kind: Any, where: str, other_keys: Seque
         return f"{path}: missing; add this key"
     if first["type"] == "value_error":
         text = str(first["ctx"]["error"])
-        # A plug-in's own check already names its field: "lam: -1 is not at least 0".
-        names_field = where and text.split(":")[0].replace("_", "").replace(".", "").isalnum() and ": " in text
+        # The check of a section or plug-in may name its field: "lam: -1 is not at least 0".
+        names_field = path and text.split(":")[0].replace("_", "").replace(".", "").isalnum() and ": " in text
         return f"{path}.{text}" if names_field else f"{path}: {text}"
     words = _WORDS.get(first["type"], "does not fit: " + first["msg"])
     given = first["input"]

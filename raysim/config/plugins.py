@@ -168,7 +168,7 @@ def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str
         raise ConfigError(
             f"data.split.column: '{section.split.column}' of source {section.source} is a stratified holdout, which "
             f"divides all rows again when one row is removed, so privacy.unit: {config.privacy.unit} cannot be "
-            "guaranteed; use fractions"
+            "guaranteed; replace the key by data.split.train, validation and test"
         )
     if config.hides_sizes and getattr(source, "selected_by_size", False):
         raise ConfigError(

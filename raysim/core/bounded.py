@@ -112,7 +112,7 @@ class Loader(yaml.SafeLoader):
             mark = self._mark()
             node = super().compose_node(parent, index)
             if id(node) not in self._sizes:
-                raise yaml.MarkedYAMLError(None, None, "an alias lies within the value that it repeats", mark)
+                raise yaml.MarkedYAMLError(None, None, "an alias refers to a value that contains the alias", mark)
             count, height = self._sizes[id(node)]
             self._count(count, self._depth + height, mark)
             return node

@@ -172,7 +172,10 @@ def _parts(
     split, seed = recipe.split, recipe.split.effective_seed(recipe.seed)
     if seed is None:
         if records.part is None:
-            raise DataError(f"data.split.column: source {source} did not read '{split.column}'; use fractions")
+            raise DataError(
+                f"data.split.column: source {source} did not read '{split.column}'; replace the key by train, "
+                "validation and test"
+            )
         return records.part[rows.index]
     if split.independent:
         return alone.parts(split, records, rows.index, by, recipe.seed)
@@ -280,7 +283,7 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
     codes, labels = pd.factorize(silo)
     if (codes < 0).any():
-        raise DataError(f"data.silo: {int((codes < 0).sum()):,} rows name no hospital; fill them or remove the rows")
+        raise DataError(f"data.silo: {int((codes < 0).sum()):,} rows name no hospital; fill it in or remove the rows")
     names = natural(str(name) for name in labels)
     position = {name: h for h, name in enumerate(names)}
     new = np.array([position[str(name)] for name in labels], np.int64)

@@ -110,14 +110,17 @@ def _reserved(source: Source, split: Split) -> Source:
         return source.reserve(split.by if split.by != "row" else None, split.column)
     columnless = f"but source {_name(source)} has no columns that data.split can name"
     if split.column is not None:
-        raise DataError(f"data.split.column: '{split.column}', {columnless}; use fractions")
+        raise DataError(
+            f"data.split.column: '{split.column}', {columnless}; replace the key by train, validation and test"
+        )
     if split.by != "patient":
         raise DataError(f"data.split.by: '{split.by}', {columnless}; use row, or patient if the source has patients")
     return source
 
 
-def read(source: Source) -> Records:
-    """Return the records of ``source``, from the cache if possible."""
+def read(source: Source, split: Split) -> Records:
+    """Return the records of ``source`` that :func:`build` divides by ``split``, from the cache if possible."""
+    source = _reserved(source, split)
     return _records(source, cache.source_key(source, source.files()))
 
 

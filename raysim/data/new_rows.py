@@ -21,8 +21,9 @@ from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.frame import arrow_table, check_index
 from raysim.data.tables.columns import numbers, plain_text, texts
-from raysim.data.tables.decimals import with_points
+from raysim.data.tables.decimals import Expected, with_points
 from raysim.data.tables.reading import filled_table, limited, unmarked, unquoted_table
+from raysim.data.tables.rules import whole_name
 from raysim.data.tables.table_files import is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
 
@@ -81,10 +82,10 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
             raise DataError(
                 f"--hospital: {hospital!a} contains an invalid Unicode character; name one of the run's hospitals"
             )
-        homes = np.full(read.num_rows, hospital, dtype=object)
+        homes = np.full(read.num_rows, whole_name(hospital), dtype=object)
     elif fitted.hospital in read.column_names:
         homes = texts(
-            read, fitted.hospital, FIELD, remedy=("fill them in, or name the hospital of all rows (--hospital)")
+            read, fitted.hospital, FIELD, remedy=("fill in values, or name the hospital of all rows (--hospital)")
         )
     notes = (_unseen(column, *each) for column, each in zip(categorical, coded, strict=True))
     return NewRows(columns, homes, (*remarks, *_empty(columns), *filter(None, notes)))
@@ -109,8 +110,7 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
             check_index(table, name, FIELD)
         read = filled_table(unquoted_table(arrow_table(table, FIELD, {fitted.hospital, *needed})))
         names, where = [str(name) for name in table.columns], "the data frame"
-        usually = written.decimal or "."
-        read, *_ = with_points(read, written.decimal, False, as_text, FIELD, where, usually, numeric)
+        read, *_ = with_points(read, Expected(written.decimal, "."), as_text, numeric, FIELD, where)
     missing = [name for name in needed if name not in names]
     if missing:
         remedy = nearest(missing[0], names) if 0 < len(names) <= 20 else "add it, because the run was trained with it"

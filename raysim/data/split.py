@@ -60,11 +60,11 @@ class Split(Section):
     def _consistent(self) -> Split:
         if self.column is not None and (given := self._given(*PARTS, "by", "seed", "folds", "independent")):
             raise ValueError(
-                f"column '{self.column}' decides the parts and cannot be combined with {given}; keep one of them"
+                f"column: '{self.column}' decides the parts and cannot be combined with {given}; keep one of them"
             )
         if self.folds is not None and (given := self._given(*PARTS)):
             raise ValueError(
-                f"folds {self.folds} decides the parts and cannot be combined with {given}; keep one of them"
+                f"folds: {self.folds} decides the parts and cannot be combined with {given}; keep one of them"
             )
         if self.trained_on == "all" and not self.unseen:
             raise ValueError("trained_on 'all' leaves no test rows; list hospitals to test on in unseen")

@@ -226,7 +226,7 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
         return []
     task = results[0].federation.task
     table = timing.by_time(results, task.headline)
-    return virtual_time.plots(table, task.title, config.system.target.get(task.headline), titles)
+    return virtual_time.plots(table, task, config.system.target.get(task.headline), titles)
 
 
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:

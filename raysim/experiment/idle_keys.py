@@ -34,7 +34,7 @@ OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
 SELECTION = "selection"
 
 OF_POOLED = {"batch_size": 0, "local_epochs": 1}
-"""Values that are allowed besides the defaults under ``privacy.mode: pooled``, although they have no effect."""
+"""Values that are allowed besides the defaults under ``privacy.mode: pooled``, even if they have no effect."""
 
 
 def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
@@ -56,26 +56,35 @@ def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
 def _check_settings(runs: Sequence[tuple[Config, Strategy]]) -> None:
     """Raise ``ConfigError`` for a strategy's setting that has no effect in any run because of its other settings."""
     for label in dict.fromkeys(plugins.label(config.strategy) for config, _ in runs):
-        strategies = [strategy for config, strategy in runs if plugins.label(config.strategy) == label]
-        for name, by in _unused(strategies[0]).items():
-            if all(name in _unused(each) for each in strategies):
-                value, default = getattr(strategies[0], name), _defaults_of(strategies[0])[name]
+        labelled = [run for run in runs if plugins.label(run[0].strategy) == label]
+        strategy = labelled[0][1]
+        for name, by in _unused(*labelled[0]).items():
+            if all(name in _unused(*run) for run in labelled):
+                value, default = getattr(strategy, name), _defaults_of(strategy)[name]
                 raise ConfigError(
                     f"strategy.{name}: {_as_text(value)} has no effect with {label} without {by}; remove the key, or "
                     f"set its default {_as_text(default)}"
                 )
 
 
-def _unused(strategy: Strategy) -> Mapping[str, str]:
+def _unused(config: Config, strategy: Strategy) -> Mapping[str, str]:
     """Return a strategy's settings that have no effect and are not at their defaults, each with the setting that would
     give it an effect."""
-    unused = strategy.unused_settings()
-    defaults = _defaults_of(strategy) if unused else {}
-    return {name: by for name, by in unused.items() if getattr(strategy, name) != defaults[name]}
+    unused, defaults = strategy.unused_settings(), _defaults_of(strategy)
+    if _pools(config):
+        unused = {**unused, **dict.fromkeys(strategy.unused_when_pooled() & defaults.keys(), "privacy.mode: local")}
+    return {name: by for name, by in sorted(unused.items()) if getattr(strategy, name) != defaults[name]}
 
 
 def _defaults_of(strategy: Any) -> Mapping[str, Any]:
-    return {field.name: field.default for field in dataclasses.fields(strategy)}
+    fields = dataclasses.fields(strategy)
+    # A class that was sent to another process may have a copy of dataclasses.MISSING.
+    made = {each.name: each.default_factory() for each in fields if callable(each.default_factory)}
+    return {each.name: each.default for each in fields} | made
+
+
+def _pools(config: Config) -> bool:
+    return config.privacy is not None and config.privacy.effective_mode == "pooled"
 
 
 def remarks(runs: Iterable[tuple[Config, Strategy]]) -> list[str]:
@@ -129,7 +138,7 @@ def without(config: Config, strategy: Strategy) -> Config:
     for key, uses in USED.items():
         if _is_set(key, _at(config, key)) and not uses(config, strategy):
             config = _with(config, key.split("."), _default(key))
-    if idle := _unused(strategy):
+    if idle := _unused(config, strategy):
         remaining = {name: value for name, value in config.strategy.options().items() if name not in idle}
         config = config.replaced(strategy=config.strategy.having(remaining))
     return config
@@ -139,16 +148,19 @@ def _trains_with(name: str) -> Uses:
     def uses(config: Config, strategy: Strategy) -> bool:
         if name == "stop":
             return strategy.stops_early() or strategy.stops_alone()
-        if config.privacy is not None and config.privacy.effective_mode == "pooled" and name in OF_POOLED:
-            return bool(getattr(config.training, name) == OF_POOLED[name])
-        return name not in strategy.unused_training() or (name in OF_FINE_TUNING and _fine_tunes(config))
+        unused = strategy.unused_training()
+        if _pools(config):
+            unused |= strategy.unused_when_pooled()
+            if name in unused and getattr(config.training, name) == OF_POOLED.get(name):
+                return True
+        return name not in unused or (name in OF_FINE_TUNING and _fine_tunes(config))
 
     return uses
 
 
 def _under(runs: Sequence[tuple[Config, Strategy]], key: str) -> str:
     """Return the end of an error message: the privacy mode in which ``key`` has no effect, or an empty text."""
-    pooled = all(config.privacy is not None and config.privacy.effective_mode == "pooled" for config, _ in runs)
+    pooled = all(_pools(config) for config, _ in runs)
     return " under privacy.mode: pooled" if pooled and key.startswith("training.") else ""
 
 

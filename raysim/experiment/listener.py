@@ -111,7 +111,7 @@ class Listener:
         if outcome.attack is not None:
             from raysim.report.sections import attacks
 
-            self.services.say(attacks.sentence(outcome.attack, kind.title))
+            self.services.say(attacks.sentence(outcome.attack, kind))
         if outcome.privacy is not None:
             self.services.say(f"privacy: {outcome.privacy.sentence()}")
 

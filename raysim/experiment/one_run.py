@@ -260,7 +260,7 @@ class Run:
                     raise
                 raise ConfigError(
                     f"{location}: the checkpoint of round {since.round} cannot be resumed "
-                    f"({type(error).__name__}: {error}); remove this file to resume from an earlier checkpoint"
+                    f"({type(error).__name__}: {error}); remove this checkpoint to resume from an earlier one"
                 ) from error
         if outcome is None:
             raise RuntimeError("the coordinator ended without a result; report this as a fault of raysim")

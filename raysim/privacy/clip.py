@@ -62,8 +62,8 @@ def update_multiplier(multiplier: float, bits: float) -> float:
         return multiplier
     if not 2.0 * bits > multiplier:
         raise ValueError(
-            f"bits: the noise {bits:g} on hospitals' bits is not above half the noise multiplier, {multiplier / 2:g}; "
-            "raise bits"
+            f"bits: {bits:g} is the noise on the bits that adapt the clip, and must be above half the noise multiplier "
+            f"({multiplier / 2:g}); raise bits"
         )
     return float((multiplier**-2 - (2.0 * bits) ** -2) ** -0.5)
 

@@ -52,7 +52,8 @@ def features(rows: pd.DataFrame) -> Any:
     absent = [column["name"] for column in columns() if column["name"] not in rows]
     if absent:
         raise ValueError(
-            f"there is no column {absent[0]!r}; add it, and separate columns by {described['separator']!r} in a file"
+            f"there is no column {absent[0]!r}; add it (columns of a CSV file must be separated by "
+            f"{described['separator']!r})"
         )
     for column in columns():
         marks = described["na_values"]
@@ -160,7 +161,7 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
     ``comma`` says whether numbers have a decimal comma.
     """
     marks = [*marks, *(mark.replace(",", ".") for mark in marks if comma)]
-    by_value = [float(mark) for mark in marks if _is_number(mark) and not re.match("[+-]?0[0-9]|.*[nN]", mark)]
+    by_value = [float(mark) for mark in marks if _is_number(mark) and not re.match("[+-]?0[0-9]", mark)]
 
     # Some programs write a blank before each text.
     spaced = all(isinstance(value, str) and value[:1] in ("", " ") for value in given.dropna().unique())
@@ -175,8 +176,9 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
 
 
 def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
-    if str(given.dtype) in ("float32", "Float32", "float[pyarrow]"):
-        given = given.astype("float32").astype("string")  # the shortest text: as a float64, 0.1 has further digits
+    if (kind := str(given.dtype)) in ("float16", "float32", "Float32", "float[pyarrow]"):
+        single = given.astype("float16" if kind == "float16" else "float32")
+        given = single.astype("string")  # the shortest text: as a float64, 0.1 has further digits
     given = given.map(str, na_action="ignore") if given.dtype == object else given.astype(object)
     codes, different = pd.factorize(given)
     converted = pd.Series([*(convert(value) for value in different), None], dtype=object)

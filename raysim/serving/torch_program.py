@@ -77,7 +77,7 @@ def write_onnx(program: torch.export.ExportedProgram, path: Path) -> None:
             program, dynamo=True, verbose=False, input_names=["features"], output_names=["scores"]
         )
     if written is None:
-        raise ConfigError("--format: torch wrote no ONNX model; use --format torch")
+        raise ConfigError("--format: PyTorch cannot write this model as onnx; use --format torch")
     written.save(str(path))
 
 

@@ -101,8 +101,8 @@ class Ticket:
             owner = None
         if owner != _owner(self.id, folder):
             raise ConfigError(
-                f"{folder / FILE}: the checkpoints at {self.checkpoints} are not of this run; move the folder back to "
-                "the place where the run was started, or start a new run"
+                f"{folder / FILE}: the checkpoints at {self.checkpoints} are not known to be of this run; if the "
+                "run's folder was moved, move it back, otherwise start a new run"
             )
 
     def save(self, folder: Path) -> None:

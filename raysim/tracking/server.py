@@ -134,6 +134,6 @@ def charts_of(uri: str, run_id: str) -> str:
         ) from None
     if f"{VIEW_TAG}{run_id}" not in experiment.tags:
         raise ConfigError(
-            "the sweep has no charts in MLflow before it has ended; leave the folder out to see its trials"
+            "the sweep has no charts in MLflow before it has ended; run raysim ui without its folder to see its trials"
         )
     return charts_page(experiment.experiment_id, run_id)

@@ -22,7 +22,7 @@ def check(weights: ClassWeights, classes: int) -> None:
     if weights == "none":
         return
     if not classes:
-        raise ConfigError(f"{FIELD}: {_plain(weights)} is for classes, but this label is a number; set none")
+        raise ConfigError(f"{FIELD}: {_plain(weights)} is for classes, but this label is a number; set it to none")
     if isinstance(weights, tuple) and len(weights) != classes:
         raise ConfigError(
             f"{FIELD}: {_plain(weights)} has {len(weights)} weights, but this label has {classes} classes; "

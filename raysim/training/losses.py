@@ -71,7 +71,9 @@ def choose(loss: str | None, n_classes: int) -> str:
     """
     if n_classes:
         if loss not in (None, LOG_LOSS):
-            raise ConfigError(f"model.loss: '{loss}' is for a real-valued label, but this label has classes; remove it")
+            raise ConfigError(
+                f"model.loss: '{loss}' is for a real-valued label, but this label has classes; remove the key"
+            )
         return LOG_LOSS
     if loss is None:
         return REGRESSION[0]

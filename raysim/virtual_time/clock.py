@@ -114,9 +114,9 @@ def checked(clock: Any) -> Clock | None:
         )
     running = (clock.hospital, clock.version, clock.ends, clock.lost)
     if any(each.shape != (len(clock.hospital),) for each in running) or len(clock.models) != len(clock.kept):
-        raise ValueError("its virtual clock lacks the end times of some hospitals")
+        raise ValueError("its virtual clock lacks end times or models of some hospitals")
     if not np.isin(clock.version, clock.kept).all() or not np.isfinite(clock.models).all():
-        raise ValueError("its virtual clock lacks a model that a hospital has started from")
+        raise ValueError("its virtual clock lacks a finite model that a hospital has started from")
     return clock
 
 

@@ -70,7 +70,8 @@ def check_call(call: Any, sizes: Array) -> None:
         try:
             array = as_array(name, value)
         except Invalid:
-            raise Invalid(f"{where}: received '{name}' is {short_form(value)}; send numbers") from None
+            field = "each_of" if name in call.each_of else "received"
+            raise Invalid(f"{where}: {field}['{name}'] is {short_form(value)}; send numbers") from None
         if name in call.each_of and array.shape[:1] != (len(call.ids),):
             raise Invalid(
                 f"{where}: each_of '{name}' has shape {list(array.shape)}; its first length must be {len(call.ids)}, "
@@ -103,9 +104,10 @@ def _check_send(field: str, send: Any, terms: int) -> None:
         if not send.bound.l2 > 0:
             raise Invalid(f"{field}.bound.l2: {short_form(send.bound.l2)} is not a number above 0")
         if (send.by == "row") != (send.bound.unit != "hospital") or (send.how == "each" and send.by != "row"):
+            needed = "by: 'hospital' and how: 'summed'" if send.bound.unit == "hospital" else "by: 'row'"
             raise Invalid(
-                f"{field}.bound: unit '{send.bound.unit}' does not fit by: '{send.by}' and how: '{send.how}'; unit "
-                "'row' or 'patient' needs by: 'row', and unit 'hospital' needs by: 'hospital' and how: 'summed'"
+                f"{field}.bound.unit: '{send.bound.unit}' does not fit by: '{send.by}' and how: '{send.how}'; set "
+                f"{needed}, or choose another unit"
             )
     most = send.largest if send.bound is None else send.bound.l2
     if send.how == "summed" and most is not None and not 0 < most <= largest(send, terms):

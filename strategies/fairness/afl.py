@@ -91,7 +91,7 @@ class AgnosticFL(Strategy):
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> AgnosticState:
         if update.losses is None:
-            raise TypeError("update: has no losses of hospitals; pass an update of this strategy's own problem")
+            raise TypeError("update: has no losses of hospitals; pass an update that answers this strategy's problem")
         state = own_state(state, AgnosticState)
         last, rounds = state.models[0] + update.sums[0], state.rounds + 1
         mean = state.models[1] + (last - state.models[1]) / rounds

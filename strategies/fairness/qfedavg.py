@@ -86,7 +86,10 @@ class QFedAvg(Strategy):
             steepness = float(update.extra("steepness"))
             return replace(state, models=state.models + update.sums / steepness) if steepness > 0 else state
         if update.deltas is None or update.losses is None:
-            raise TypeError("update: has no single deltas or no losses; pass an update of this strategy's own problem")
+            raise TypeError(
+                "update: has no deltas or no losses of single hospitals; pass an update that answers this strategy's "
+                "problem"
+            )
         lipschitz, losses = 1.0 / view.learning_rate, update.losses + 1e-10
         weight = losses**self.q
         squares = (lipschitz * update.deltas) ** 2

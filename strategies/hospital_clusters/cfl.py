@@ -103,7 +103,9 @@ class Cfl(Weighted):
     def aggregate(self, view: FederationView, state: State, update: Update) -> CflState:
         state = own_state(state, CflState)
         if update.deltas is None:
-            raise TypeError("update: has no single deltas; pass an update of this strategy's own problem")
+            raise TypeError(
+                "update: has no deltas of single hospitals; pass an update that answers this strategy's problem"
+            )
         last = state.last.copy()
         last[update.ids] = update.deltas
         models, parent, cluster, log = state.models, state.parent, members(state).copy(), [*state.log]

@@ -49,6 +49,9 @@ class Chip(SignatureClustering):
     personalization: Personalization = field(default_factory=Personalization)
     """How each hospital fine-tunes its cluster's model after the last round."""
 
+    def unused_when_pooled(self) -> frozenset[str]:
+        return super().unused_when_pooled() | {"lam"}
+
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return cluster_problem(view, state, ids, self.lam, self.mu)
 

@@ -136,6 +136,9 @@ class Ifca(Weighted):
     def remark(self, sizes: Ids) -> str:
         return capped(self.clusters, sizes)
 
+    def unused_when_pooled(self) -> frozenset[str]:
+        return super().unused_when_pooled() | {"averaging"}
+
     def setup(self, view: FederationView) -> State:
         centres = self.starts(view)
         cluster = None if view.hides else np.ones(len(view.sizes), dtype=np.int64)
@@ -164,7 +167,7 @@ class Ifca(Weighted):
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         if update.problem is None:
-            raise TypeError("update: has no problem; pass an update of this strategy's own problem")
+            raise TypeError("update: has no problem; pass an update that answers this strategy's problem")
         program = update.problem.program
         if isinstance(program, ChosenTraining):
             chosen, step = update.extra("chosen")[:, None] / program.one, update.sums

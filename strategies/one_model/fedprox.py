@@ -55,6 +55,9 @@ class FedProx(Weighted):
                         f"{key}: no hospital is called '{name}'; use hospitals' names, such as '{names[0]}'"
                     )
 
+    def unused_when_pooled(self) -> frozenset[str]:
+        return super().unused_when_pooled() | {"mu", "mu_by_hospital", "straggler_epochs"}
+
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(
             start=np.zeros_like(ids),

@@ -4,7 +4,8 @@ D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Cl
 2. Here patients are clustered and each cluster has a model, as in the baseline of FedGMC (Ye et al.), Table 2.
 
 1. Each hospital clusters its patients into at most k' clusters (:func:`local_centres`) and sends the centres of these
-   clusters.
+   clusters. Algorithm 1 allows fewer than k' clusters at a hospital. Here, n rows have at most n/2 clusters, and a
+   hospital with one row sends no centre.
 2. The server starts from the centres of the first hospital that sent k' centres. It repeatedly adds the centre farthest
    from the chosen centres, until there are K. Lloyd's iterations then run over all centres, unweighted.
 3. Each patient belongs to the nearest of the K centres, and federated averaging trains a model for each cluster. With
@@ -15,10 +16,14 @@ Choices: K is the number from 3 to 8 for which the server's clustering has the l
 2 chooses K centres of one hospital: its first, and repeatedly the centre farthest from the chosen centres. If no
 hospital sent k' centres, the server starts from those of the first hospital that sent the most.
 
+The centre of a cluster of one row is this row. k-means makes such clusters of rows far from all others, and hospitals
+with few rows have more of them.
+
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
-- Each hospital once sends D scalars that tell which of its columns are continuous, the ``k' d`` scalars of its centres,
-  and its number of rows in each of the G clusters.
+- Each hospital once sends D scalars that tell which of its columns are continuous, the ``k' d`` scalars of its centres
+  (filled up if it has fewer than k' centres), and its number of rows in each of the G clusters. A hospital with n
+  rows sends at most n/2 centres, and with one row none.
 - Each hospital once receives the indices of the d continuous columns, and later ``d + G d`` scalars: the indices again,
   and the centres of the clusters. With ``inherit``, it later receives k' scalars instead: the clusters of its centres.
   If only G' clusters have training rows, it also receives their G' indices.
@@ -43,6 +48,7 @@ from raysim.strategies.base import (
     PositiveInt,
     State,
     Statistic,
+    Unfit,
     statistics_of,
 )
 from raysim.strategies.patient_clusters.cluster_models import (
@@ -97,6 +103,11 @@ class KFed(PatientClustering):
         program = LocalCentres((self.local_clusters, len(columns)))
         by_hospital = [defined(sent) for sent in statistics_of(view, program, view.trainable, columns=columns)]
         points = np.concatenate(by_hospital)
+        if not len(points):
+            raise Unfit(
+                "local_clusters: no hospital has the two training rows from which a centre is computed; choose a "
+                "strategy that does not cluster patients"
+            )
         tried = [server_centres(by_hospital, k) for k in numbers_to_try(self.clusters, len(points))]
         best = best_labels(points, [labels for labels, _ in tried], view.rng("silhouette"))
         labels, centres = tried[best]
@@ -108,15 +119,16 @@ class KFed(PatientClustering):
 
 
 def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floats:
-    """Return the centres of at most k' = ``clusters`` clusters of ``rows [n, d]`` (Algorithm 1, after Awasthi and
-    Sheffet, 2012).
+    """Return the centres of at most k' = ``clusters`` clusters, and at most n/2, of ``rows [n, d]`` (Algorithm 1, after
+    Awasthi and Sheffet, 2012).
 
     K-means++ chooses k' seeds after a projection of the rows on their first k' right singular vectors. ``S_r`` are the
     rows that are at least three times nearer to seed r than to any other seed. Lloyd's iterations start, without
     projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty.
     """
-    if len(rows) <= clusters:
-        return rows
+    clusters = min(clusters, len(rows) // 2)  # with more clusters, some centres would be single rows
+    if not clusters:
+        return rows[:0]
     different = np.unique(rows, axis=0)
     if len(different) <= clusters:
         return different

@@ -54,6 +54,10 @@ class Ditto(Weighted):
     def setup(self, view: FederationView) -> State:
         return State(models=np.stack([view.initial, view.initial]))
 
+    def unused_when_pooled(self) -> frozenset[str]:
+        own = {"batch_size"} | ({"local_epochs"} if self.epochs is None else set())
+        return super().unused_when_pooled() - own
+
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         received = np.zeros_like(ids)
         personal = LocalProblem(

@@ -73,6 +73,9 @@ class FineTuning(Strategy):
                 )
         return PersonalTrees()
 
+    def unused_when_pooled(self) -> frozenset[str]:
+        return super().unused_when_pooled() | {"mu"}
+
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(
             start=np.zeros_like(ids),

@@ -80,7 +80,7 @@ class Centralized(Strategy):
 
     def with_trees(self) -> Strategy:
         if self.solve:
-            raise ValueError("solve: true solves regressions, but the model is boosted trees; leave it out")
+            raise ValueError("solve: true solves regressions, but the model is boosted trees; leave solve out")
         return PooledTrees()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:

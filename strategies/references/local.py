@@ -102,6 +102,9 @@ class Local(Strategy):
     def unused_training(self) -> frozenset[str]:
         return super().unused_training() | ({"rounds"} if self.solve else set())
 
+    def unused_when_pooled(self) -> frozenset[str]:
+        return frozenset()
+
     def uses_programs(self) -> bool:
         return self.solve
 
@@ -123,7 +126,7 @@ class Local(Strategy):
 
     def with_trees(self) -> Strategy:
         if self.solve:
-            raise ValueError("solve: true solves regressions, but the model is boosted trees; leave it out")
+            raise ValueError("solve: true solves regressions, but the model is boosted trees; leave solve out")
         return LocalTrees()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:

@@ -65,7 +65,7 @@ def check_linear(
             "columns are possible; leave columns out, or choose newton with solver: lbfgs and a ridge"
         )
     if training.weighted and not weighs:
-        raise ValueError(f"training.class_weights: {name} gives all rows the same weight; set none")
+        raise ValueError(f"training.class_weights: {name} gives all rows the same weight; set it to none")
 
 
 def _or_number(families: tuple[str, ...]) -> str:
@@ -202,9 +202,7 @@ class Grid:
         """
         sent = {name: self.within(values) for name, values in sums.items()}
         if at.round == 1 and at.turn == 0 and any(not np.array_equal(sent[name], sums[name]) for name in sums):
-            raise ValueError(
-                "data.preprocessing: columns or labels are too large for exact sums of their squares; use standard"
-            )
+            raise ValueError("data.preprocessing: a column is too large for an exact sum of its squares; set standard")
         return sent
 
 

@@ -35,6 +35,9 @@ class Weighted(Strategy):
     def unused_settings(self) -> Mapping[str, str]:
         return {} if self.weights == "floor" else {"minimum_weight": "weights: floor"}
 
+    def unused_when_pooled(self) -> frozenset[str]:
+        return super().unused_when_pooled() | {"weights", "minimum_weight"}
+
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(self.weigh(view.sizes[ids])))
 

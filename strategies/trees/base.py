@@ -37,7 +37,7 @@ class Trees(Strategy):
 
     def check_training(self, training: Training) -> None:
         if training.weighted:
-            raise ValueError("training.class_weights: trees give all rows the same weight; set none")
+            raise ValueError("training.class_weights: trees give all rows the same weight; set it to none")
         task = training.trees
         if task is not None and task.classes and task.settings.loss != "auto":
             raise ValueError(

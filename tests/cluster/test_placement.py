@@ -217,7 +217,12 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
         (
             ResourcesSection(device="cuda", gpus_per_actor=0.25, per_hospital={"h1": OwnActor(gpus=0)}),
             "4cpu+1gpu",
-            r"resources.per_hospital.h1.gpus: 0 with resources.device: cuda leaves its actor no GPU; set a share",
+            r"resources.per_hospital.h1: its actor gets no GPU, although resources.device is cuda; set gpus to a share",
+        ),
+        (
+            ResourcesSection(device="cuda", per_hospital={"h1": OwnActor(cpus=1)}),
+            "4cpu+1gpu",
+            r"resources.per_hospital.h1: its actor gets no GPU, although resources.device is cuda; set gpus to a share",
         ),
         (
             ResourcesSection(per_hospital={"h1": OwnActor(cpus=5)}),

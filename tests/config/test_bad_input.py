@@ -164,11 +164,11 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"data": "{source: patient_types, mixing: .inf}"}, "data.mixing: inf is not a finite number"),
         (
             {"data.split": "{folds: 3, train: 0.7}"},
-            "data.split: folds 3 decides the parts and cannot be combined with train; keep one",
+            "data.split.folds: 3 decides the parts and cannot be combined with train; keep one",
         ),
         (
             {"data.split": "{folds: 3, test: 0.3}"},
-            "data.split: folds 3 decides the parts and cannot be combined with test; keep one",
+            "data.split.folds: 3 decides the parts and cannot be combined with test; keep one",
         ),
         ({"name": '"a\\0b"'}, "--set name: the value: 'a\\x00b' holds a null byte, which no name or path may"),
         ({"data": '{source: table, path: "a\\0.csv"}'}, "--set data: path: 'a\\x00.csv' holds a null byte"),
@@ -178,7 +178,11 @@ def settings(values: dict[str, object]) -> list[str]:
         ),
         ({"data.preprocessing": "zscore"}, "data.preprocessing: 'zscore' is not one of"),
         ({"name": "../up"}, "name: '../up' cannot name a folder"),
-        ({"name": "n" * 101}, f"name: '{'n' * 101}' has 101 characters; at most 100 are allowed"),
+        ({"name": "n" * 101}, f"name: '{'n' * 101}' has 101 characters (101 bytes); at most 100 characters"),
+        (
+            {"name": "名" * 67},
+            f"name: '{'名' * 67}' has 67 characters (201 bytes); at most 100 characters and 200 bytes",
+        ),
         ({"name": '"a\\nb"'}, "name: 'a b' cannot name a folder"),
         ({"strategy": f"{{name: fedavg, label: {'n' * 300}}}"}, f"strategy.label: '{'n' * 39}…(222 characters)…"),
         ({"tracking.experiment": "n" * 251}, "tracking.experiment: 'nnn"),

@@ -64,11 +64,11 @@ def refused(values: Any) -> str:
         ({"hospitals": {"h1": {"speed": 1}}}, "system.hospitals.h1.speed: unknown key"),
         ({"bandwidth": 3}, "system.bandwidth: unknown key"),
         ({"rounds": {"deadlin": 3}}, "system.rounds.deadlin: unknown key; did you mean 'deadline'?"),
-        ({"rounds": {"late": "discount"}}, "system.rounds: late: discount, but without a deadline no hospital is late"),
-        ({"rounds": {"late": "discount", "deadline": 1, "over_selection": 1}}, "system.rounds: late: discount cannot"),
+        ({"rounds": {"late": "discount"}}, "system.rounds.late: discount, but without a deadline no hospital is late"),
+        ({"rounds": {"late": "discount", "deadline": 1, "over_selection": 1}}, "system.rounds.late: discount cannot"),
         ({"rounds": {"minimum_cohort": 0}}, "system.rounds.minimum_cohort: 0 is not at least 1"),
-        ({"trace": "t.csv", "availability": 0.5}, "system: trace: cannot be combined with availability"),
-        ({"trace_period": 5}, "system: trace_period: there is no trace to repeat"),
+        ({"trace": "t.csv", "availability": 0.5}, "system.trace: cannot be combined with availability"),
+        ({"trace_period": 5}, "system.trace_period: there is no trace to repeat"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(values, said):

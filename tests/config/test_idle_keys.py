@@ -128,6 +128,16 @@ PATIENTS: dict[str, Any] = {"unit": "patient", "epsilon": 3, "delta": 1e-4}
             "training.local_epochs: 2 has no effect .* privacy.mode: pool",
         ),
         (
+            {"privacy": PATIENTS, "strategy": {"name": "ifca", "clusters": 2, "averaging": "gradient"}},
+            "strategy.averaging: 'gradient' has no effect with ifca without privacy.mode: local; remove the key, or "
+            "set its default 'model'",
+        ),
+        (
+            {"privacy": PATIENTS, "strategy": {"name": "fedprox", "straggler_epochs": {"hospital_1": 3}}},
+            r"strategy.straggler_epochs: \{hospital_1: 3\} has no effect with fedprox without privacy.mode: local; "
+            r"remove the key, or set its default \{\}",
+        ),
+        (
             {"secure": {"small_clusters": "merge"}},
             "secure.small_clusters: 'merge' has no effect with fedavg; remove the key, or set its default 'refuse'",
         ),
@@ -164,7 +174,7 @@ PATIENTS: dict[str, Any] = {"unit": "patient", "epsilon": 3, "delta": 1e-4}
         ({"system": {"wait": 5}}, "system.wait: 5.0 has no effect with fedavg"),
         (
             {"system": {"rounds": {"deadline": 3}}},
-            "system: rounds.deadline: 3 s are never exceeded, because nothing takes time",
+            "system.rounds.deadline: 3 s are never exceeded, because nothing takes time",
         ),
         (
             {"strategy": "fedbuff", "system": {"latency": 1, "rounds": {"minimum_cohort": 2}}},

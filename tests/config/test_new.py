@@ -309,7 +309,9 @@ def test_new_says_what_keeps_the_table_from_being_read(monkeypatch, capsys) -> N
     frame(died=[None, *[0, 1] * (N // 2 - 1), 1]).to_csv("t.csv", index=False)
     new("t.csv", "--out", "t.yaml", monkeypatch=monkeypatch)
     *_, settle, files = capsys.readouterr().out.splitlines()
-    assert settle.startswith("to settle: data.label: column 'died' has no value in 1 row (first: row 1); fill them")
+    assert settle.startswith(
+        "to settle: data.label: column 'died' has no value in 1 row (first: row 1); fill in values"
+    )
     assert files == "files: t.yaml"
 
 

@@ -44,7 +44,7 @@ def test_depth_is_counted_through_aliases():
 
 
 def test_an_alias_of_what_holds_it_is_refused():
-    with pytest.raises(ValueError, match="an alias lies within the value that it repeats"):
+    with pytest.raises(ValueError, match="an alias refers to a value that contains the alias"):
         yaml_value("a: &a {b: [*a]}")
 
 

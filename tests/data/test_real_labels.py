@@ -56,7 +56,7 @@ def test_a_table_gives_its_numbers_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cost", "message"),
     [
-        ([1.5, None, 2, 3], r"data.label: column 'cost' has no value in 1 row \(first: row 2\); fill them"),
+        ([1.5, None, 2, 3], r"data.label: column 'cost' has no value in 1 row \(first: row 2\); fill in values"),
         ([1.5, "much", 2, 3], r"data.label: column 'cost' holds 'much' in row 2, not a number"),
         ([1.5, 2, 3, "inf"], r"data.label: column 'cost' holds inf in row 4, not a finite"),
     ],
@@ -69,7 +69,9 @@ def test_labels_that_are_no_numbers_are_refused(tmp_path: Path, cost: list[objec
 def test_the_remedy_for_numbers_as_classes_is_the_task(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds 1.5 in row 1; .*or set data.task: regression"):
         table(tmp_path, [1.5, 2, 3, 4], task="classification").read()
-    with pytest.raises(ValidationError, match="positive: '1' names a class, but task regression has none; remove it"):
+    with pytest.raises(
+        ValidationError, match="positive: '1' names a class, but task regression has none; remove the key"
+    ):
         table(tmp_path, [1, 2, 3, 4], positive="1")
 
 

@@ -250,6 +250,8 @@ class CallsWrong(Strategy):
                 yield Call(program, {"theta": np.array(["a"])}, ids)
             case "no names":
                 yield Call(program, [np.ones(1)], ids)
+            case "each_of text":
+                yield Call(Wrong("fine"), {}, view.trainable, each_of={"theta": np.array(["x"])})
             case "each_of":
                 yield Call(program, {}, ids, {"theta": np.ones(1)})
             case "answer":

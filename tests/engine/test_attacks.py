@@ -23,8 +23,10 @@ from raysim.engine.job import Outcome
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
+from raysim.engine.server.update_pipeline import UpdatePipeline
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
+from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run
 
@@ -196,6 +198,23 @@ def test_a_liar_enters_the_cluster_with_most_hospitals(federation):
     assert len(np.unique(outcome.cluster[np.concatenate([outcome.bad, target])])) == 1
     with pytest.raises(ConfigError, match=r"adversary.attack: strategy .* makes no clusters"):
         run(federation, attacked(federation, FedAvg(), {"attack": "signature_lie"}), 1)
+
+
+def test_hospitals_answer_once_although_liars_know_all_answers(federation, monkeypatch):
+    """Noise of a second set-up would be a second release, and another clustering than without the attack."""
+    heard: list[np.ndarray] = []
+    kept = UpdatePipeline.answers
+    monkeypatch.setattr(
+        UpdatePipeline,
+        "answers",
+        lambda self, answers: heard.append(answers.each["label_counts"]) or kept(self, answers),
+    )
+    job = attacked(federation, ClustPsi(clusters=3, privacy_epsilon=0.5), {"attack": "signature_lie"}, rounds=1)
+    outcome = run(federation, job, 1)
+    run(federation, replace(job, adversary=None), 1)
+    assert len(heard) == 2
+    honest = np.setdiff1d(np.arange(10), outcome.bad)
+    np.testing.assert_array_equal(heard[0][honest], heard[1][honest])
 
 
 @pytest.mark.parametrize(

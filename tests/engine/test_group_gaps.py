@@ -115,6 +115,19 @@ def test_where_no_hospital_has_all_four_counts_nothing_is_judged(federate: MakeF
     assert np.isnan([gap.p, gap.p_holm, gap.pooled]).all(), "the pooled gap takes no place"
 
 
+def test_the_smallest_visible_gap_counts_only_the_attributes_that_are_tested(federate: MakeFederation):
+    """Of age, sex and a single ethnicity, two are tested by Holm's procedure; then one, at hospitals of one age."""
+    federation = grouped(federate([40] * 4, [200] * 4, features=4))
+    patients = {"sex": federation.patients["sex"], "ethnicity": np.full(len(federation.y), "a")}
+    visible = []
+    for more in ({}, {"age": federation.patients["age"]}, {"age": np.full(len(federation.y), 50.0)}):
+        np.savez(federation.folder / "patients.npz", **(patients | more))
+        visible.append(measured(Federation.open(federation.folder)).gaps["sex"].pair.visible)
+    assert visible[0] == visible[2] < visible[1]
+    np.savez(federation.folder / "patients.npz", sex=patients["sex"])
+    assert measured(Federation.open(federation.folder)).gaps["sex"].pair.visible == visible[0]
+
+
 def test_nothing_is_measured_unless_it_is_asked_for(federation: Federation):
     outcome = run_strategy(federation, FedAvg())
     assert outcome.gaps == {}

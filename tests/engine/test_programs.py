@@ -216,7 +216,8 @@ CALLS = {
     "overflow": r"program 'wrong': total.largest: with 1.04858e\+06 a sum of 6 terms, stored in 64 bits in "
     r"steps of 2\^-44, can overflow; give at most 43690.7, or fewer bits",
     "strangers": "select: 7 is not a hospital's id; give ids from 0 to 6",
-    "received": r"program 'wrong': received 'theta' is an array \[1\] of <U1; send numbers",
+    "received": r"program 'wrong': received\['theta'\] is an array \[1\] of <U1; send numbers",
+    "each_of text": r"program 'wrong': each_of\['theta'\] is an array \[1\] of <U1; send numbers",
     "each_of": r"program 'wrong': each_of 'theta' has shape \[1\]; its first length must be 6, the number of hospitals "
     "in ids",
     "answer": r"round: yields Wrong\(what='answer', name='wrong'\); yield a Call",
@@ -245,8 +246,8 @@ def test_a_round_that_is_no_generator_is_refused(federation: Federation):
         ("writes", "ValueError: assignment destin"),
         (
             "peeks",
-            "ValueError: validation: a program that reads validation rows must declare it; set validates = True in "
-            "its class",
+            "ValueError: validation: only a program with validates = True can read validation rows, and not pooled "
+            "ones; set validates = True in its class",
         ),
         ("writes memory", "TypeError: 'mappingproxy' object does not support item assignment"),
         ("writes received", "TypeError: 'mappingproxy' object does not support item assignment"),

@@ -227,8 +227,13 @@ class Sends(Statistic):
         ),
         (
             Sends(Send(how="each", bound=Bound("row", 1.0)), 1.0),
-            "program 'sends': sends.bound: unit 'row' does not fit by: 'hospital' and how: 'each'; unit 'row' or "
-            "'patient' needs by: 'row', and unit 'hospital' needs by: 'hospital' and how: 'summed'",
+            "program 'sends': sends.bound.unit: 'row' does not fit by: 'hospital' and how: 'each'; set by: 'row', or "
+            "choose another unit",
+        ),
+        (
+            Sends(Send(how="each", by="row", bound=Bound("hospital", 1.0)), 1.0),
+            "program 'sends': sends.bound.unit: 'hospital' does not fit by: 'row' and how: 'each'; set by: 'hospital' "
+            "and how: 'summed', or choose another unit",
         ),
     ],
 )

@@ -31,7 +31,7 @@ OPTIONS = {
 }
 UNCLIPPABLE = {"text_lstm", "cifar_cnn"}
 """Models that draw random numbers when they train, so that a patient's gradient is not of its rows alone."""
-WITHOUT_STEPS = {"boosted_trees": "boosted trees do not have", "poisson_regression": "without steps"}
+WITHOUT_STEPS = {"boosted_trees": "cannot grow boosted trees", "poisson_regression": "without steps"}
 """Models that ``FedAvg`` cannot train, and what the refusal says."""
 GUARANTEES = [(unit, mode) for unit, modes in MODES.items() for mode in modes if unit != "example"]
 """Patients of one row each are examples, bit for bit: see :mod:`tests.privacy.test_patient`."""

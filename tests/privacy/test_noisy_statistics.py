@@ -319,7 +319,7 @@ REFUSED = [
     ({"sizes": "noisy", "declared_public": ("sizes",)}, r"privacy.declared_public: 'size' .*privacy.statistics.size"),
     (
         {"statistics": {"label_counts": {"epsilon": 1.0, "noise_multiplier": 1.0}}},
-        r"privacy.statistics.label_counts.noise_multiplier: 1 is normal noise, and epsilon: 1",
+        r"privacy.statistics.label_counts.noise_multiplier: 1 sets normal noise, and epsilon: 1",
     ),
     (
         {"statistics": {"label_counts": {"epsilon": 2.0}}, "epsilon": 2.0},

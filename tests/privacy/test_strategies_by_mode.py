@@ -16,6 +16,7 @@ from raysim.engine.job import Job, Outcome
 from raysim.engine.server.job_checks import check_job
 from raysim.strategies.selections.sampling import All
 from tests.conftest import fitting, job_of, run, with_patients
+from tests.equality import same_models
 
 SECURE = SecureSection(small_clusters="merge")
 MODES: dict[str, tuple[dict[str, Any] | None, SecureSection | None]] = {
@@ -27,6 +28,22 @@ MODES: dict[str, tuple[dict[str, Any] | None, SecureSection | None]] = {
     "secure": (None, SECURE),
 }
 EVERYWHERE = set(MODES)
+PROGRAMS = ("newton", "random_trees")
+OTHERS: dict[str, Any] = {
+    "weights": "floor",
+    "minimum_weight": 0.3,
+    "mu": 0.4,
+    "mu_by_hospital": {"h0": 3.0},
+    "straggler_epochs": {"h0": 3},
+    "lam": 0.3,
+    "prox": 0.2,
+    "averaging": "gradient",
+    "alpha": 0.5,
+    "momentum": 0.2,
+    "server_learning_rate": 0.4,
+    "spread": 0.3,
+}
+"""Other values of settings than the defaults."""
 RUNS = {
     **dict.fromkeys(("fedavg", "fedprox", "fedavgm", "fedadagrad", "fedyogi", "fedadam"), EVERYWHERE),
     **dict.fromkeys(("fine_tuning", "ditto", "local"), EVERYWHERE),
@@ -42,7 +59,7 @@ RUNS = {
     "centralized": {"secure"},
     "cfl": set(),
     "cs_rcfl": set(),
-    **{name: {"pooled", "secure"} for name in ("newton", "random_trees")},
+    **{name: {"pooled", "secure"} for name in PROGRAMS},
     **dict.fromkeys(("apfl", "pfedme", "per_fedavg", "fedsam"), EVERYWHERE - {"pooled", "local"}),
     **{name: {"secure"} for name in ("fednova", "feddyn", "rfa")},
     **{
@@ -90,3 +107,26 @@ def test_a_strategy_is_run_or_refused(federate, name):
         (line,) = str(refused.value).splitlines()
         assert "strategy" in line or "model.name" in line, line
         assert "secure." in line or "privacy." in line, line
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if "pooled" in RUNS[name] and name not in PROGRAMS])
+def test_under_pooled_a_key_changes_the_models_or_is_declared_unused(federate, name):
+    federation = with_patients(federate([12, 9, 10, 11, 13, 8, 10, 9, 12]))
+    cls = registry.load("strategies", name, "strategy.name")
+    clusters = {"clusters": 2} if "clusters" in cls.__dataclass_fields__ else {}
+
+    def outcome(**training: Any) -> Outcome:
+        settings = {key: training.pop(key) for key in list(training) if key in OTHERS}
+        job = job_of(federation, cls(**clusters, **settings), selection=All(), rounds=2, **training)
+        return run_once(replace(job, privacy=guaranteed(job, {"unit": "patient", "rate": 0.5})), federation)
+
+    base, strategy, unused = outcome(), cls(), set()
+    for key, value in {"batch_size": 0, "epochs": 2, **OTHERS}.items():
+        if key in OTHERS and not hasattr(strategy, key):
+            continue
+        try:
+            same_models(outcome(**{key: value}), base)
+        except AssertionError:
+            continue
+        unused.add({"epochs": "local_epochs"}.get(key, key))
+    assert unused == strategy.unused_when_pooled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from scipy.stats import t
 
 from raysim.adversaries.attack_effect import AttackFigures
+from raysim.metrics.labels import CLASSIFICATION, REGRESSION
 from raysim.report.sections import attacks
 
 NAN = float("nan")
@@ -35,9 +37,8 @@ def result(
         per_hospital=(),
         price={} if price is None else {"auroc": price},
     )
-    task = SimpleNamespace(title="AUROC")
     outcome = SimpleNamespace(attack=figures, facts=facts or {})
-    return SimpleNamespace(label=label, outcome=outcome, federation=SimpleNamespace(task=task))
+    return SimpleNamespace(label=label, outcome=outcome, federation=SimpleNamespace(task=CLASSIFICATION))
 
 
 def test_a_comparison_says_means_over_seeds_with_intervals_from_three():
@@ -59,6 +60,32 @@ def test_the_price_of_a_rule_is_said_where_there_is_one():
     (said,) = attacks.sentences([result(0.1, price=-0.01), result(0.1, price=-0.02)])
     assert "cost of the rule without attack -0.015" in said
     assert "uniform averaging" not in attacks.of_run(result(0.1)) + attacks.sentences([result(0.1)])[0]
+
+
+@pytest.mark.parametrize(
+    ("mae", "level", "change", "worst"),
+    [
+        (8e-4, "0.00080", "+0.0000200", "+0.0000400"),
+        (8.0, "8.0", "+0.200", "+0.400"),
+        (8000.0, "8000", "+200", "+400"),
+    ],
+)
+def test_errors_are_in_the_unit_of_the_label(mae: float, level: str, change: str, worst: str):
+    run = result(NAN)
+    run.federation.task = REGRESSION
+    run.outcome.attack = replace(
+        run.outcome.attack,
+        honest={"mae": mae, "worst_decile": 2 * mae, "gini": 0.1},
+        change={"mae": mae / 40, "worst_decile": mae / 20, "gini": 0.0},
+        harm_in=mae / 40,
+        price={"mae": mae / 40},
+    )
+    said = attacks.of_run(run)
+    assert f"mean MAE {level} ({change}), worst decile" in said
+    assert f"({worst}); harm in clusters with Byzantine hospitals {change.removeprefix('+')}" in said
+    assert said.endswith(f"cost of the rule without attack {change}.")
+    (over_seeds,) = attacks.sentences([run])
+    assert f"mean MAE {change}; change of their worst decile {worst};" in over_seeds
 
 
 def test_nothing_is_said_where_nobody_attacks():

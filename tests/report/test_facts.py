@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from raysim.report.judgement.facts.headline import Verdict, headline, use_of
 from raysim.report.judgement.facts.limits import Data
 from raysim.report.judgement.facts.quality import quality
 from raysim.report.judgement.facts.training import training
-from raysim.report.judgement.gathered import level_interval, most_seeds
+from raysim.report.judgement.gathered import level_interval, most_seeds, per_patient
 from raysim.report.possible import NOTHING
 from raysim.statistics.clinical.by_hospital import HospitalCalibration, calibration_by_hospital
 from raysim.statistics.clinical.curves import CURVE
@@ -474,6 +475,13 @@ def test_training() -> None:
 
 def data(judged: int = 20, share: float = 1.0, rarer: tuple[float, ...] = (), **fields: Any) -> Data:
     return Data("death in hospital", 20, 4000, 400, "test", judged, share, rarer, **fields)
+
+
+def test_rows_of_a_patient_are_counted_among_evaluated_rows_alone() -> None:
+    """Nine rows of two hospitals; the evaluated ones are of the patients 4, 4, 4, 7 and 4."""
+    bounds, patients = np.array([[0, 1, 2, 6], [6, 8, 8, 9]]), np.array([7, 9, 4, 4, 4, 7, 4, 1, 4])
+    of: Any = SimpleNamespace(bounds=bounds, sizes=lambda part: bounds[:, 3] - bounds[:, 2], identities=patients)
+    assert per_patient(of, "test") == 5 / 2
 
 
 @pytest.mark.parametrize(

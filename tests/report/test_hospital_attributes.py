@@ -77,6 +77,9 @@ def test_the_figure_tells_each_mean_in_words(federate: MakeFederation):
     row = means[(means["value"] == "north") & (means["strategy"] == "local")].iloc[0]
     assert f"north, Training alone: {row['auroc']:.3f} over 1 hospital" in chart.description
     assert chart.title == "Region"
+    errors = hospitals().rename(columns={"auroc": "mae"}).assign(mae=lambda each: each["mae"] / 1000)
+    (figure,) = plots(table(errors, federation, {}), keys, names, looks)
+    assert f"north, Training alone: {row['auroc'] / 1000:.6f} over 1 hospital" in figure.charts[0].description
     assert plots(means, [("chip", "own")], names, looks) == []
 
 

@@ -6,6 +6,8 @@ import io
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +20,9 @@ from raysim.config import reading
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Round
-from raysim.report.sections import patient_groups, virtual_time
+from raysim.metrics.labels import REGRESSION
+from raysim.report import svg
+from raysim.report.sections import costs, patient_clusters, patient_groups, virtual_time
 from raysim.report.tables import read_csv
 from raysim.report.terminal import progress
 from raysim.report.terminal.tables import comparison_table, titled
@@ -52,6 +56,25 @@ def test_virtual_time_tells_when_and_for_how_many_seeds_a_target_was_reached():
     assert ["centralized", "*", "undefined", "5", "of", "5", "seeds"] in lines
     assert sum(line[:1] == ["chip"] for line in lines) == 1
     assert virtual_time.printed(table.drop(columns="virtual_seconds"), {}) is None
+
+
+def test_figures_of_errors_are_in_the_unit_of_the_label(tmp_path: Path):
+    """Virtual time, traffic and protocol of a model whose error ends at 8e-5."""
+    rows = {"strategy": "fedavg", "model": "global", "seed": 1, "virtual_seconds": [1.0, 3.0], "bytes": [1e6, 2e6]}
+    (figure,) = virtual_time.plots(pd.DataFrame(rows | {"value": [2e-4, 8e-5]}), REGRESSION)
+    assert "fedavg ends at 0.0000800 after 3" in figure.charts[0].description
+    rounds = [
+        SimpleNamespace(round=t, bytes_down=1e6, bytes_up=0, metrics={"global": {"mae": mae}})
+        for t, mae in ((1, 2e-4), (2, 8e-5))
+    ]
+    outcome = SimpleNamespace(setup=SimpleNamespace(both=0), rounds=rounds)
+    run: Any = SimpleNamespace(outcome=outcome, label="fedavg", seed=1, federation=SimpleNamespace(task=REGRESSION))
+    key = ("fedavg", "global")
+    (figure,) = costs.by_bytes([run], {key: "FedAvg"}, svg.styles([key]))
+    assert "FedAvg: 0.0000800 after 2.0 MB" in figure.charts[0].description
+    protocol = {"strategy": ["fedavg"], "model": "global", "yardstick": False, "mae": 8e-5, "mae_margin": 2e-5}
+    pd.DataFrame(protocol).to_csv(tmp_path / "protocol.csv", index=False)
+    assert "0.00008000 ±0.00002000" in text(patient_clusters.printed(tmp_path, "local"))
 
 
 def test_gaps_of_errors_are_in_the_unit_of_the_label():

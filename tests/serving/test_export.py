@@ -216,7 +216,9 @@ def test_rows_are_read_in_the_form_of_training_where_it_is_in_doubt(tmp_path: Pa
     np.testing.assert_array_equal(prepared(tmp_path, fitted, trained), expected)
     notes = read_new_rows(tmp_path / "plain.csv", fitted).notes
     assert notes == (f"table: '{tmp_path / 'plain.csv'}' is read with commas between columns and a decimal point",)
-    with pytest.raises(ValueError, match=r"there is no column 'Größe'; add it, and separate columns by ';' in a file"):
+    with pytest.raises(
+        ValueError, match=r"there is no column 'Größe'; add it \(columns of a CSV file must be separated by ';'\)"
+    ):
         prepared(tmp_path, fitted, tmp_path / "plain.csv")
     # Three digits behind each comma: thousands, but for the run's own decimal mark.
     (tmp_path / "doubt.csv").write_text("Größe;unit\n1,234;b\n2,345;b\n")

@@ -190,7 +190,8 @@ def test_whose_rows_they_are_can_be_said(local: Predictor) -> None:
     assert set(scored["hospital"]) == {"10"}
     assert set(scored["scored_by"]) == {"personal/10"}
     empty = stays().assign(hospital=np.where(np.arange(ROWS) % 2, np.nan, stays()["hospital"]))
-    pd.testing.assert_frame_equal(local.predict(empty, hospital="10"), scored)
+    for name in ("10", "10.0"):  # a data frame's number as text
+        pd.testing.assert_frame_equal(local.predict(empty, hospital=name), scored)
 
 
 def test_where_one_model_serves_everybody_nobody_need_be_named(fedavg: Predictor, place: Path) -> None:
@@ -278,7 +279,7 @@ def test_what_stands_for_a_missing_value_still_does(place: Path, tmp_path: Path)
         ({"unit": [[1]] * ROWS}, "table: column 'unit' holds list<"),
         (
             {"hospital": [7.0, np.nan] * (ROWS // 2)},
-            f"table: column 'hospital' has no value in {ROWS // 2} rows (first: row 2); fill them in, or name",
+            f"table: column 'hospital' has no value in {ROWS // 2} rows (first: row 2); fill in values, or name",
         ),
     ],
 )

@@ -243,6 +243,13 @@ def test_equal_figures_without_error_have_no_gap():
     assert (found.low, found.high) == pytest.approx((-1.959964 * se, 1.959964 * se), abs=1e-6), "not of width 0"
 
 
+def test_a_pair_that_cannot_be_compared_hides_no_other_pair():
+    """The first and the second group lack the rows; the other groups rank alike everywhere."""
+    sums = sums_of([([3.0, 4.0], [1, 2], [1.0, 2.0], [1, 2])] * 3, 3)
+    found = within_gap("ethnicity", ("a", "b", "c"), sums, larger=True)
+    assert (found.judged, found.groups, found.estimate, found.hospitals) == (True, ("b", "c"), 0.0, 3)
+
+
 def test_holm_over_the_attributes_that_are_judged():
     sums = sums_of([FIRST, SECOND])
     gap = within_gap("sex", ("F", "M"), sums, larger=True)

@@ -106,7 +106,7 @@ def refused(words: str) -> None:
     except ConfigError as error:
         said = str(error)
         assert "\n" not in said
-        assert "remove this file to resume from an earlier checkpoint" in said
+        assert "remove this checkpoint to resume from an earlier one" in said
     else:
         for file in FILES:
             assert timeless(file, "whole") == timeless(file, "stopped"), file

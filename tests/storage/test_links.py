@@ -86,8 +86,8 @@ def test_a_ticket_does_not_decide_whose_checkpoints_are_removed(here: Path, monk
         with pytest.raises(ConfigError) as refused:
             go_on("theirs")
         assert str(refused.value) == (
-            f"{here}/theirs/resume.json: the checkpoints at {checkpoints} are not of this run; move the folder "
-            "back to the place where the run was started, or start a new run"
+            f"{here}/theirs/resume.json: the checkpoints at {checkpoints} are not known to be of this run; if "
+            "the run's folder was moved, move it back, otherwise start a new run"
         )
         assert listing(checkpoints) == before
 

@@ -133,7 +133,7 @@ def test_a_state_that_fits_no_model_is_named_with_its_checkpoint(here: Path, mon
     last.unlink()
     digest = hashlib.blake2b(other, digest_size=16).hexdigest()
     last.with_name(f"round-{header['round']:06d}.{digest}.safetensors").write_bytes(other)
-    with pytest.raises(ConfigError, match=r"the checkpoint of round \d cannot be resumed .* remove this file"):
+    with pytest.raises(ConfigError, match=r"the checkpoint of round \d cannot be resumed .* remove this checkpoint"):
         go_on("stopped")
 
 

@@ -228,7 +228,9 @@ def test_weights_and_states_are_told_from_what_has_none():
     sums = np.zeros((1, 4))
     assert base.sent_weights(Update(IDS, sums, problem=RIGHT)) is RIGHT.upload.weight
     for nothing in (None, problem(upload=None, training=KEPT), problem(upload=Upload(single=True))):
-        with pytest.raises(TypeError, match=r"^update: has no weights of hospitals; return a problem with Upload"):
+        with pytest.raises(
+            TypeError, match=r"^update: has no weights of hospitals; let problem\(\) return a LocalProblem with Upload"
+        ):
             base.sent_weights(Update(IDS, sums, problem=nothing))
     with pytest.raises(TypeError, match=r"^state: is of type State; pass the Other that setup returned$"):
         base.own_state(State(BANK), Other)

@@ -63,7 +63,7 @@ N, T, D = 5, 4, 4
 
 @pytest.fixture
 def federation(federate: MakeFederation) -> Federation:
-    """So few rows each that a hospital's mixture has one component, and its centres are its rows."""
+    """So few rows each that a hospital's mixture has one component."""
     return with_patients(federate(SIZES, [4, 4, 4, 4, 4], features=D))
 
 
@@ -118,10 +118,12 @@ def test_cbfl_and_kfed_send_columns_and_centres(federation):
 
 
 def test_who_inherits_receives_the_clusters_of_their_centres_alone(federation):
-    """A hospital without training rows has no centres, and receives columns and the server's two."""
+    """A hospital with less than two training rows has no centres, and receives columns and the server's two."""
     outcome = run_strategy(federation, KFed(clusters=2, inherit=True), rounds=1)
     assert outcome.facts["patient_clusters"] == 2
-    assert outcome.setup == Bytes(4 * (T * D + sum(SIZES) + D + 2 * D), 4 * (N + T * D + T * 4 * D + 2 * N))
+    centres = [n // 2 for n in SIZES]
+    down = T * D + sum(centres) + centres.count(0) * (D + 2 * D)
+    assert outcome.setup == Bytes(4 * down, 4 * (N + T * D + T * 4 * D + 2 * N))
 
 
 def test_hospitals_are_told_which_clusters_are_left(tmp_path):

@@ -29,8 +29,12 @@ def test_what_does_not_fit_the_label() -> None:
     for weights, classes in (("none", 0), ("none", 3), ("balanced", 2), ((1.0, 2.0), 2), ((0.0, 2.0), 2)):
         check(weights, classes)
     for wrong, classes, message in (
-        ("balanced", 0, "training.class_weights: balanced is for classes, but this label is a number; set none"),
-        ((1.0, 2.0), 0, "training.class_weights: [1.0, 2.0] is for classes, but this label is a number; set none"),
+        ("balanced", 0, "training.class_weights: balanced is for classes, but this label is a number; set it to none"),
+        (
+            (1.0, 2.0),
+            0,
+            "training.class_weights: [1.0, 2.0] is for classes, but this label is a number; set it to none",
+        ),
         (
             (1.0, 2.0),
             3,

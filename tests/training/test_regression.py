@@ -207,7 +207,7 @@ def test_the_default_is_the_squared_loss_in_either_precision() -> None:
             "mlp",
             3,
             {"loss": "absolute"},
-            "model.loss: 'absolute' is for a real-valued label, but this label has classes; remove it",
+            "model.loss: 'absolute' is for a real-valued label, but this label has classes; remove the key",
         ),
         (Perceptron, 2, {"loss": "squared"}, "model.loss: 'squared' is for a real-valued label"),
         (Perceptron, 0, {"loss": "huber"}, "model.loss: 'huber' is no loss of a real-valued label; known: "),

@@ -152,7 +152,7 @@ def test_values_go_to_their_place_and_the_base_stays():
         ({"a": {"quniform": [0, 1, 0]}}, "step 0 is not greater than 0"),
         ({"a": {"quniform": [0.1, 0.2, 3]}}, "no multiple of 3 lies between"),
         ({"a": {"choice": []}}, "is empty; list at least one value"),
-        ({"a": {"choice": [1], "when": {"b": 1}}}, "'b' is not a key of this space"),
+        ({"a": {"choice": [1], "when": {"b": 1}}}, "'b' is not another key of this space"),
         ({"a": {"choice": [1], "when": 3}}, "3 is not keys and values"),
         ({"a": {"choice": [1], "when": {"b": 3}}, "b": {"choice": [1, 2]}}, r"3 is not one of its values; name one of"),
         (

@@ -312,6 +312,6 @@ def test_the_commands_are_there_and_say_what_is_wrong(monkeypatch, capsys, tmp_p
     code, said = run("resume", str(tmp_path))
     assert (code, said.err.count("\n")) == (2, 1)
     code, said = run("ui", "--uri", f"sqlite:///{tmp_path}/none.db")
-    assert (code, "does not exist; run something first" in said.err) == (2, True)
+    assert (code, "does not exist; make a run with this store first" in said.err) == (2, True)
     code, said = run("ui", "--uri", "http://127.0.0.1:1")
-    assert (code, "cannot be opened as a local store" in said.err) == (2, True)
+    assert (code, "is not a local store; name one" in said.err) == (2, True)

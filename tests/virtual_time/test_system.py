@@ -208,10 +208,10 @@ def test_a_clock_that_no_server_can_have_is_refused():
         ({"now": 1}, "has no valid time"),
         ({"waits": -1}, "has waited -1 times"),
         ({"waits": 0.0}, "has waited 0.0 times"),
-        ({"ends": np.zeros(1)}, "lacks the end times"),
-        ({"models": np.zeros((2, 2))}, "lacks the end times"),
-        ({"version": np.array([1, 2])}, "lacks a model"),
-        ({"models": np.array([[0.0, np.inf]])}, "lacks a model"),
+        ({"ends": np.zeros(1)}, "lacks end times or models"),
+        ({"models": np.zeros((2, 2))}, "lacks end times or models"),
+        ({"version": np.array([1, 2])}, "lacks a finite model"),
+        ({"models": np.array([[0.0, np.inf]])}, "lacks a finite model"),
     ):
         with pytest.raises(ValueError, match=message):
             checked(replace(sound, **wrong))

@@ -35,8 +35,12 @@ LONGEST_NAME = 100
 
 def short_enough(name: str) -> str:
     """Return ``name`` unchanged. Raises ``ValueError`` if it is too long to name a folder."""
-    if len(name) > LONGEST_NAME or len(name.encode(errors="replace")) > 2 * LONGEST_NAME:
-        raise ValueError(f"'{name}' has {len(name)} characters; at most {LONGEST_NAME} are allowed")
+    size = len(name.encode(errors="replace"))
+    if len(name) > LONGEST_NAME or size > 2 * LONGEST_NAME:
+        raise ValueError(
+            f"'{name}' has {len(name)} characters ({size} bytes); at most {LONGEST_NAME} characters and "
+            f"{2 * LONGEST_NAME} bytes are allowed"
+        )
     return name
 
 

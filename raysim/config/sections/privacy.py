@@ -225,8 +225,8 @@ class PrivacySection(Section):
                 )
             if statistic.epsilon is not None and statistic.noise_multiplier is not None:
                 raise ConfigError(
-                    f"{named}.noise_multiplier: {statistic.noise_multiplier:g} is normal noise, and epsilon: "
-                    f"{statistic.epsilon:g} is Laplace noise; keep one of the two"
+                    f"{named}.noise_multiplier: {statistic.noise_multiplier:g} sets normal noise, and "
+                    f"epsilon: {statistic.epsilon:g} sets Laplace noise; keep one of the two"
                 )
             if statistic.range is not None and plain(kind) != plain(METRICS):
                 raise ConfigError(

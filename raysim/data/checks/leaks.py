@@ -160,7 +160,9 @@ class _Checks:
         strength, event = _best((separation(flagged, c), c) for c in self.compared)
         if not _passes(strength, FLAG):
             return None
-        text = f"whether feature '{name}' is missing ranks {strength.auroc:.3f} of pairs within hospitals right"
+        text = (
+            f"a flag for missing values of feature '{name}' ranks {strength.auroc:.3f} of pairs within hospitals right"
+        )
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:

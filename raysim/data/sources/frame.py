@@ -19,7 +19,7 @@ from pyarrow import parquet
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.words import as_yaml, is_unicode
 from raysim.data import cache
-from raysim.data.tables.columns import plain_text
+from raysim.data.tables.columns import plain_text, widened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +126,7 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
         array = pa.array(written)
     if pa.types.is_dictionary(array.type):  # the categories become texts, the column stays categorical
         return plain_text(pa.table({name: array}), name, field).dictionary_encode()
-    return array
+    return widened(array)
 
 
 def _write(path: Path, content: Any) -> None:

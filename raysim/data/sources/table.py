@@ -105,7 +105,7 @@ class Table(BaseModel):
     def _one_sign(cls, value: str | None) -> str | None:
         value = {"\\t": "\t", "tab": "\t"}.get(value or "", value)
         if value is not None and (len(value) != 1 or value in '"\r\n'):
-            raise ValueError(f"{as_yaml(value)} is not a single character; write ',', ';', '|' or tab")
+            raise ValueError(f"{as_yaml(value)} cannot separate columns; write ',', ';', '|' or tab")
         return value
 
     @field_validator("encoding")
@@ -128,7 +128,7 @@ class Table(BaseModel):
         if self._silo == self.label:
             raise ValueError(f"label: '{self.label}' is the silo column too; name another")
         if self.task == "regression" and self.positive is not None:
-            raise ValueError(f"positive: '{self.positive}' names a class, but task regression has none; remove it")
+            raise ValueError(f"positive: '{self.positive}' names a class, but task regression has none; remove the key")
         for field in ("numeric", "categorical"):
             for name in getattr(self, field) or ():
                 if name in self._never_features():

@@ -165,7 +165,9 @@ class Yaib(BaseModel):
         )
         stays, once = counts(connection, "SELECT count(*), count(DISTINCT stay_id) FROM cohort")
         if once < stays:
-            raise DataError(f"data.eicu: {self.eicu} lists stays more than once in patient; keep one row of each")
+            raise DataError(
+                f"data.eicu: the table patient of {self.eicu} lists stays more than once; keep one row for each stay"
+            )
         when = f" at hour {self.hours}" if hourly else ""
         if not stays:
             raise DataError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import DataError
 from raysim.core.words import counted
 from raysim.data.tables.reading import typed
-from raysim.data.tables.rules import canonical_number
-
-_AS_FLOAT = r"^-?(?:0|[1-9][0-9]*)\.0$|^-?[1-9](?:\.[0-9]+)?e\+[0-9]{2}$"
-"""The pattern of a whole number that a program has written as a float, such as ``12.0`` or ``1.2e+15``."""
+from raysim.data.tables.rules import AS_FLOAT, canonical_number, whole_name
 
 
 def numbers(
@@ -57,7 +54,7 @@ def texts(
     name: str,
     field: str,
     unknown: str | None = None,
-    remedy: str = "fill them or remove the rows",
+    remedy: str = "fill in values or remove the rows",
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[Any]:
     """Read the column ``name`` as texts ``[N]``, with ``unknown`` for empty values.
@@ -79,13 +76,9 @@ def texts(
 
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of whole numbers as names, without '.0' or exponents that a program added; other columns are
-    unchanged.
-    """
-    if not pc.any(pc.match_substring_regex(column, _AS_FLOAT)).as_py():
-        return column
-    whole = pc.all(pc.match_substring_regex(column, rf"^-?(?:0|[1-9][0-9]*)$|{_AS_FLOAT}")).as_py()
-    return canonical(column) if whole else column
+    """Apply :func:`raysim.data.tables.rules.whole_name` to all texts of a column."""
+    found = pc.any(pc.match_substring_regex(column, f"^(?:{AS_FLOAT})$")).as_py()
+    return _mapped(column, whole_name) if found else column
 
 
 def placed(at: int, rows: NDArray[np.int64] | None) -> int:
@@ -118,6 +111,16 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
         raise DataError(f"{field}: column '{name}' holds {kind}, which is not text; convert it") from None
 
 
+def widened(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return numbers of half precision as float64, with the decimals that a CSV file would have; other columns are
+    unchanged.
+    """
+    if not pa.types.is_float16(column.type):
+        return column
+    different, at = np.unique(pc.cast(column, pa.float32()).to_numpy(zero_copy_only=False), return_inverse=True)
+    return pa.array(different.astype(np.float16).astype(str).astype(np.float64)[at], from_pandas=True)
+
+
 def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
     """Return ``column``, whose texts are all numbers, in canonical form. ``numbers`` has the parsed values.
 
@@ -130,8 +133,12 @@ def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, f
 
 def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return ``column``, whose texts are all numbers, in the form of :func:`canonical_number`."""
+    return _mapped(column, canonical_number)
+
+
+def _mapped(column: pa.ChunkedArray, changed: Callable[[str], str]) -> pa.ChunkedArray:
     encoded = pc.dictionary_encode(column).combine_chunks()
-    texts = pa.array([canonical_number(text) for text in encoded.dictionary.to_pylist()], pa.string())
+    texts = pa.array([changed(text) for text in encoded.dictionary.to_pylist()], pa.string())
     return pa.chunked_array([texts.take(encoded.indices)], pa.string())
 
 

@@ -7,7 +7,7 @@ error asks for the mark.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,30 +37,30 @@ _POINTS_ALONE = rf"{_BEYOND}{_HEAD}{_POINTS}\s*$"
 _NAMED = 6  # columns that a remark names
 
 
+class Expected(NamedTuple):
+    """What is known about a table's decimal mark before the numbers are read."""
+
+    named: Mark | None
+    """The configured mark; None: the mark is recognised from the text columns that are mostly numbers."""
+    usual: Mark | None
+    """The mark to assume if both marks are possible; None: an error asks for the mark."""
+    in_doubt: Mark | None = None
+    """The mark if no number has a comma, and all points may stand between thousands (``1.234``); None: a point."""
+    recognise: bool = False
+    """Whether a comma can be recognised as the decimal mark in columns that are not known to be numbers."""
+
+
 def with_points(
-    table: pa.Table,
-    named: Mark | None,
-    recognise: bool,
-    as_text: Collection[str],
-    field: str,
-    where: str,
-    usual: Mark | None = None,
-    numeric: Collection[str] = (),
-    in_doubt: Mark | None = None,
+    table: pa.Table, expected: Expected, as_text: Collection[str], numeric: Collection[str], field: str, where: str
 ) -> tuple[pa.Table, Mark, str]:
     """Return the table with plain numbers, the decimal mark of ``table``, and a remark on its thousands separators
     (empty if there were none).
 
-    - ``named``: the configured decimal mark; None: the mark is recognised from the text columns that are mostly
-      numbers.
-    - ``recognise``: whether a comma can be recognised as the decimal mark in columns other than ``numeric``.
     - ``as_text``: columns that are never numbers.
-    - ``where``: the table's name in errors, which begin with ``field``.
-    - ``usual``: the decimal mark to assume if both marks are possible.
     - ``numeric``: columns that are numbers, whatever other texts they contain.
-    - ``in_doubt``: the decimal mark if no number has a comma, and all points may stand between thousands (``1.234``).
+    - ``where``: the table's name in errors, which begin with ``field``.
 
-    Raises ``DataError`` for commas that may have either meaning if ``usual`` is None, and for decimal commas and points
+    Raises ``DataError`` for commas that may have either meaning if no mark is usual, and for decimal commas and points
     in one column.
     """
     texts = {
@@ -71,10 +71,10 @@ def with_points(
         and (column.name in numeric or not pa.types.is_dictionary(column.type))
     }
     odd = {name: _with_minus(column) for name, column in texts.items() if cast(column, pa.float64()) is None}
-    mark = named or _mark(table, texts, odd, recognise, as_text, field, where, usual, numeric, in_doubt)
+    mark = expected.named or _mark(table, texts, odd, expected, as_text, numeric, field, where)
     grouped = []
     for name, column in (texts | odd if mark == "," else odd).items():
-        sure = mark == "," or named == "." or _count(column, _GROUPED["."]) > _count(column, _ONE_COMMA)
+        sure = mark == "," or expected.named == "." or _count(column, _GROUPED["."]) > _count(column, _ONE_COMMA)
         groups = _count(column, _GROUPED[mark] if sure else _TELLING)
         commas = _count(column, _COMMA) if mark == "," else 0
         if not (groups or commas) or not (name in numeric or _is_number(column, groups + commas)):
@@ -97,13 +97,11 @@ def _mark(
     table: pa.Table,
     texts: Mapping[str, pa.ChunkedArray],
     odd: Mapping[str, pa.ChunkedArray],
-    recognise: bool,
+    expected: Expected,
     as_text: Collection[str],
+    numeric: Collection[str],
     field: str,
     where: str,
-    usual: Mark | None,
-    numeric: Collection[str],
-    in_doubt: Mark | None,
 ) -> Mark:
     decimals = {}
     for name, column in odd.items():
@@ -112,9 +110,11 @@ def _mark(
         if commas and not grouped and (name in numeric or _is_number(column, commas)):
             decimals[name] = commas, between
     if not decimals:
+        if expected.in_doubt != ",":
+            return "."
         points = sum(_count(column, _POINT) for column in texts.values())
         grouped = points == sum(_count(column, _POINTS_ALONE) for column in texts.values())
-        return in_doubt if points and grouped and in_doubt else "."
+        return "," if points and grouped else "."
     floats = [
         column.name
         for column in table.schema
@@ -129,13 +129,13 @@ def _mark(
         else ", always with three digits after it, as between thousands"
         if thousands
         else ""
-        if recognise or numbers
+        if expected.recognise or numbers
         else ", which separates columns too"
     )
     if not why:
         return ","
-    if usual is not None:
-        return usual
+    if expected.usual is not None:
+        return expected.usual
     first, (commas, _) = next(iter(decimals.items()))
     other = "stands between thousands" if thousands else "part of a text"
     raise DataError(

@@ -70,7 +70,7 @@ def _check_filled(table: pa.Table, name: str, rows: NDArray[np.int64] | None) ->
         row = placed(pc.index(pc.is_null(column, nan_is_null=True), True).as_py(), rows)
         raise DataError(
             f"data.label: column '{name}' has no value in {counted(column.null_count, 'row')} (first: row "
-            f"{row}); fill them, or leave these rows out (data.unlabelled: drop)"
+            f"{row}); fill in values, or leave these rows out (data.unlabelled: drop)"
         )
 
 

@@ -197,7 +197,7 @@ def _is_counted(type: pa.DataType) -> bool:
 
 
 def _by_value(mark: str) -> bool:
-    return re.fullmatch(NUMBER, mark) is not None and re.match("[+-]?0[0-9]", mark) is None and "n" not in mark.lower()
+    return re.fullmatch(NUMBER, mark) is not None and re.match("[+-]?0[0-9]", mark) is None
 
 
 def _nulled(column: pa.ChunkedArray, wrong: pa.ChunkedArray) -> pa.ChunkedArray:

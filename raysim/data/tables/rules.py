@@ -20,6 +20,9 @@ TRUE, FALSE = ("1", "True", "TRUE", "true"), ("0", "False", "FALSE", "false")
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
 """The pattern of a number, without blanks before or after it."""
 
+AS_FLOAT = r"-?(?:0|[1-9][0-9]*)\.0|-?[1-9](?:\.[0-9]+)?e\+[0-9]{2}"
+"""The pattern of a whole number that a program has written as a float, such as ``12.0`` or ``1.2e+15``."""
+
 RULES = ("half", "limit", "missing")
 """The rules for a value beyond a limit, such as ``<0.3``: read it as half of the limit, as the limit, or as missing."""
 
@@ -95,6 +98,15 @@ def unquoted(text: str) -> str:
     """
     match = re.fullmatch(KEPT_AS_TEXT, text.strip(), re.DOTALL)
     return text if match is None else match[1].replace('""', '"')
+
+
+def whole_name(text: str) -> str:
+    """Return the name of a hospital or patient without '.0' or an exponent that a program added to a whole number.
+
+    >>> whole_name("12.0"), whole_name("1e+15"), whole_name("2.5"), whole_name("007")
+    ('12', '1000000000000000', '2.5', '007')
+    """
+    return canonical_number(text) if re.fullmatch(AS_FLOAT, text) else text
 
 
 def canonical_number(text: str) -> str:

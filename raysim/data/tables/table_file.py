@@ -20,8 +20,8 @@ from pyarrow import parquet
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
 from raysim.data.tables.blank_rows import blank_row_remark, without_blank
-from raysim.data.tables.columns import placed, plain_text
-from raysim.data.tables.decimals import Mark, with_points
+from raysim.data.tables.columns import placed, plain_text, widened
+from raysim.data.tables.decimals import Expected, Mark, with_points
 from raysim.data.tables.file_kinds import kind_of
 from raysim.data.tables.reading import filled, filled_table, unquoted_table
 from raysim.data.tables.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
@@ -105,8 +105,8 @@ def read_table(
         )
     if len(columns) > MOST_COLUMNS:
         raise DataError(
-            f"{field}: '{path}' has {len(columns):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, "
-            "or sums of them"
+            f"{field}: '{path}' has {len(columns):,} columns, more than {MOST_COLUMNS:,}; keep the columns that are "
+            "needed, or add columns together"
         )
     table, left_out = (_parquet(path, field), ()) if form is None else _csv(path, form, field)
     several = table.num_rows + len(left_out)
@@ -119,11 +119,13 @@ def read_table(
     if len(set(columns)) < len(columns):
         repeated = next(name for name in columns if columns.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{repeated}'; rename one")
-    commas = form is not None and form.separator != ","
-    in_doubt = usual.decimal if form is None or form.separator == usual.separator else None
-    table, decimal, thousands = with_points(
-        filled_table(table, names), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric, in_doubt
+    expected = Expected(
+        keys.decimal,
+        usual.decimal,
+        usual.decimal if form is None or form.separator == usual.separator else None,
+        form is not None and form.separator != ",",
     )
+    table, decimal, thousands = with_points(filled_table(table, names), expected, as_text, numeric, field, f"'{path}'")
     remarks = *_remarks(path, form, decimal, keys, usual, nameless), thousands, blank_row_remark(rows, several)
     return Read(table, form, decimal, tuple(filter(None, remarks)), bool(thousands), rows, several - table.num_rows)
 
@@ -176,6 +178,7 @@ def _parquet(path: Path, field: str) -> pa.Table:
         with parquet.ParquetFile(path) as file:
             table, written = file.read(), (file.metadata.metadata or {}).get(b"ARROW:schema")
         table = table.drop_columns([name for name in table.column_names if INDEX.fullmatch(name)])
+        table = pa.Table.from_arrays([widened(column) for column in table.columns], table.column_names)
         schema = None if written is None else pa.ipc.read_schema(pa.py_buffer(b64decode(written)))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None

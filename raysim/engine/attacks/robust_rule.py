@@ -50,8 +50,9 @@ class Tally:
         largest, admitted = float(memory["largest"]), float(memory["admitted"])
         if not (0 <= largest <= 1 and 0 <= admitted <= counts["sums"] * (1 + 1e-9)):
             raise ValueError(
-                f"its largest share of Byzantine hospitals is {largest:g}, and the shares of Byzantine updates in "
-                f"{counts['sums']} sums add up to {admitted:g}; each share must be in 0 to 1"
+                f"its largest share of Byzantine hospitals is {largest:g}, which must be 0 to 1, and its shares of "
+                f"Byzantine updates in {counts['sums']} sums add up to {admitted:g}, which must be 0 to "
+                f"{counts['sums']}"
             )
         heaviest, coefficient = float(memory["heaviest"]), float(memory["kappa"])
         if not (0 <= heaviest <= 1 + 1e-9 and 0 <= coefficient < np.inf):

@@ -153,7 +153,8 @@ class HospitalContext:
         """
         if not self._run.call.program.validates or self.hospital == POOLED:
             raise ValueError(
-                "validation: a program that reads validation rows must declare it; set validates = True in its class"
+                "validation: only a program with validates = True can read validation rows, and not pooled ones; set "
+                "validates = True in its class"
             )
         rows = self._federation.rows(self.hospital, "validation")
         return self._made(self._federation.X[rows], self._federation.y[rows], rows)

@@ -12,7 +12,7 @@ from raysim.engine.measuring.subgroups import UNKNOWN, Grouping
 from raysim.metrics.labels import REGRESSION, TaskKind
 from raysim.statistics.patient_groups.composition import composition
 from raysim.statistics.patient_groups.risks import group_risks, ratios
-from raysim.statistics.patient_groups.within import AttributeSums, WithinGap, together, within_gap
+from raysim.statistics.patient_groups.within import AttributeSums, WithinGap, testable, together, within_gap
 from raysim.strategies.base import Floats
 
 
@@ -30,6 +30,7 @@ def gaps(
     columns]`` are the metrics of hospitals.
     """
     headline, found = task.figures.index(task.headline), []
+    tested = sum(testable(measured[attribute]) for attribute, _ in grouping.levels)
     for attribute, levels in grouping.levels:
         sums, (of_hospitals, pooled) = measured[attribute], groups[attribute]
         known = [level for level in levels if level != UNKNOWN]
@@ -39,7 +40,7 @@ def gaps(
             sums,
             larger=task is not REGRESSION,
             exact=arrangements.exact(attribute),
-            attributes=len(grouping.levels),
+            attributes=max(tested, 1),
         )
         if gap.judged:
             first, second = (known.index(name) for name in gap.groups)

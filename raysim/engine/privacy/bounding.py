@@ -51,8 +51,7 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], 
             together.setdefault(f"joint {send.joint}" if send.joint else f"alone {name}", []).append(name)
     for names in together.values():
         first = program.sends[names[0]]
-        if first.bound is None:
-            raise ValueError("the arrays to be clipped have no bound")
+        assert first.bound is not None
         of_hospital = first.bound.unit == "hospital"
         arrays = [np.asarray(sent[name], dtype=np.float64) for name in names]
         # A hospital may have no rows.

@@ -241,8 +241,8 @@ def _check_strategy(job: Job) -> None:
     if section.unit == "hospital" and isinstance(strategy, Weighted) and strategy.weights != "uniform":
         raise ConfigError(
             f"strategy.weights: '{strategy.weights}' makes a hospital's weight depend on other hospitals, which "
-            f"privacy.unit: {section.unit} does not allow; set strategy.weights: uniform (to weight hospitals "
-            "by rows, add privacy.weights: capped)"
+            f"privacy.unit: {section.unit} does not allow; set strategy.weights: uniform; hospitals can then be "
+            "weighted by rows with privacy.weights: capped"
         )
 
 

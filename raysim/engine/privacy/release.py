@@ -184,6 +184,5 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
     for reason, applies in reasons.items():
         if applies:
             raise ConfigError(
-                f"privacy.unit: patient cannot be guaranteed, because strategy '{name}' {reason}; choose another "
-                "strategy"
+                f"privacy.unit: cannot be guaranteed, because strategy '{name}' {reason}; choose another strategy"
             )

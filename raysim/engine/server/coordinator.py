@@ -197,7 +197,7 @@ class JobRun:
         server, job = self._server, self._job
         if server.strategy.uses_selection():
             server.view = replace(server.view, memory=job.selection.setup(server.view))
-        server.state = server.pipeline.setup(server.strategy, server.view, server.measure)
+        server.state = server.pipeline.setup(server.strategy, server.view, server.rehearsed)
         server.place_newcomers()
         private, serve = server.private is not None, server.strategy_model_rows()
         check_fine_tuned(job, serve, private=private)

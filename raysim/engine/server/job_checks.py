@@ -74,8 +74,8 @@ def check_trees(job: Job, training: Training, federation: Federation) -> None:
     if not job.strategy.takes_trees:
         takes = [name for name in registry.entries("strategies") if _takes_trees(name)]
         raise ConfigError(
-            f"strategy.name: '{job.name}' averages parameters, which boosted trees do not have; choose one of "
-            f"{', '.join(sorted(takes))}"
+            f"strategy.name: '{job.name}' cannot grow boosted trees; choose one of {', '.join(sorted(takes))}, or "
+            "another model.name"
         )
     try:
         check_levels(federation.features, training.trees.levels)

@@ -206,6 +206,13 @@ class JobServer:
         check_immediate(call, self.view.sizes, self.job.name)
         return self.hospitals.answers(call, self.view.round, self.job.name)
 
+    def rehearsed(self, view: FederationView) -> State:
+        """Return the state that the strategy's set-up would have without attacks. Hospitals later give the set-up the
+        same answers, with the same noise, so that only these count as sent.
+        """
+        with self.hospitals.repeatable():
+            return self.strategy.setup(replace(view, call=self.measure))
+
     def plan(
         self,
         round: int,

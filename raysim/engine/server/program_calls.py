@@ -43,7 +43,7 @@ def check_programs(job: Job) -> None:
         ),
         "compression": (
             compressed,
-            "entries that it leaves out are sent in a later round, too late for sums of programs",
+            "only updates of local training can be compressed",
         ),
         "system": (
             job.system is not None,
@@ -85,11 +85,13 @@ def _check_private(job: Job, section: PrivacySection) -> None:
         )
     if section.rate is not None:
         raise ConfigError(
-            f"privacy.rate: {section.rate:g} samples patients, but strategy '{job.name}' sums over all rows; remove it"
+            f"privacy.rate: {section.rate:g} samples patients, but strategy '{job.name}' sums over all rows; "
+            "remove privacy.rate"
         )
     if section.adaptive is not None:
         raise ConfigError(
-            f"privacy.adaptive: adapts the clip of updates, but strategy '{job.name}' sends none; remove it"
+            f"privacy.adaptive: adapts the clip of updates, but strategy '{job.name}' sends none; "
+            "remove privacy.adaptive"
         )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +96,14 @@ class RemoteHospitals:
         )
         ids, each = collected(self.run(plan), SumLayout(program))
         return Answers({}, each, ids, np.array([len(ids)]))
+
+    @contextmanager
+    def repeatable(self) -> Iterator[None]:
+        """A context after which hospitals give the same answers again, with the same noise."""
+        turns = self._turns.copy()
+        yield
+        self._turns.clear()
+        self._turns.update(turns)
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
         """Fetch what hospitals have stored; None if ``remembered`` is None."""

@@ -46,7 +46,7 @@ def check_resumed(server: JobServer, since: RunState) -> None:
     if job.privacy is None:
         return
     if since.round >= job.rounds:
-        raise ValueError("it was written after the last round, and its ledger can be checked only if a round follows")
+        raise ValueError("it was written after the last round, so its ledger cannot be checked")
     due = partial(_due, server, since) if in_rounds else lambda round: ()
     always = job.privacy.unit == "hospital" or job.privacy.effective_mode == "pooled"
     check_guarantee(history, _setup_again(server), due, always=always)
@@ -78,7 +78,7 @@ def _setup_again(server: JobServer) -> Ledger:
     view = replace(server.view, call=call)
     if server.strategy.uses_selection():
         view = replace(view, memory=server.job.selection.setup(view))
-    server.pipeline.setup(server.strategy, view, server.measure)
+    server.pipeline.setup(server.strategy, view, server.rehearsed)
     ledger, server.traffic.ledger = server.traffic.ledger, Ledger()
     return ledger
 

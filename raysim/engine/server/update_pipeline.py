@@ -7,7 +7,7 @@ the local problem before it is sent and then processes what hospitals return; he
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ from raysim.engine.server.merging import summed, update_bits, update_of
 from raysim.strategies.base import (
     Answers,
     Call,
-    Caller,
     FederationView,
     Floats,
     Ids,
@@ -145,14 +144,14 @@ class UpdatePipeline:
         """Return the ids of the Byzantine hospitals in ascending order."""
         return NOBODY_BAD if self._byzantine is None else self._byzantine.bad
 
-    def setup(self, strategy: Strategy, view: FederationView, measure: Caller) -> State:
+    def setup(self, strategy: Strategy, view: FederationView, rehearsed: Callable[[FederationView], State]) -> State:
         """Return the strategy's state before the first round.
 
-        Byzantine hospitals may send false descriptions of their data to enter a cluster. The set-up then first runs
-        once without lies; its requests use ``measure``, which counts no traffic.
+        Byzantine hospitals may send false descriptions of their data to enter a cluster. They know the state that the
+        set-up would have without lies, which ``rehearsed(view)`` returns.
         """
         if self._byzantine is not None and self._byzantine.lies:
-            self._entered = self._target(strategy.setup(replace(view, call=measure)), view.trainable)
+            self._entered = self._target(rehearsed(view), view.trainable)
         state = strategy.setup(view)
         self._entered = None
         if self.secure is not None:

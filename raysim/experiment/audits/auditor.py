@@ -96,7 +96,7 @@ class Auditor:
         with self._opened(federation) as session:
             *_, outcome = session.run(job)
         if not isinstance(outcome, Outcome):
-            raise AssertionError("a job ends with its outcome")
+            raise AssertionError("the job ended without an outcome")
         predictions = list(outcome.predictions.values())[-1]
         outputs, labels = np.empty_like(predictions), np.empty_like(federation.y)
         outputs[federation.source_rows], labels[federation.source_rows] = predictions, federation.y

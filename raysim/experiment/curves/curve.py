@@ -191,8 +191,8 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
             lines[label] = (line, value)
     if not any(value is not None for _, value in lines.values()):
         raise ConfigError(
-            f"strategies: no strategy has the key {curve.field} and leaves it unset; list a strategy with this key, "
-            "and do not set the key"
+            f"strategies: each strategy lacks the key {curve.field} or sets it; list a strategy that has the key, "
+            "without setting it"
         )
     return reading.resolve({**tree, "strategies": expanded}, reads=reading.COMPARISON), curve, lines
 

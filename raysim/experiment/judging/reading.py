@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raysim.core.csv_files import text_of
-from raysim.data.tables.columns import is_text, whole_names
+from raysim.data.tables.columns import is_text
 from raysim.data.tables.reading import EXACT, typed
 from raysim.data.tables.table_file import check_table, read_table
 from raysim.data.tables.text_form import Keys
-from raysim.experiment.judging.table import GROUP, IN_FILE
+from raysim.experiment.judging.table import AGE, GROUP, IN_FILE
 
 FIELD = "predictions"
 """The name of the table in error messages."""
@@ -44,11 +44,10 @@ def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 
 def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
-    """Convert a column to pandas. Texts become numbers if all of them are numbers and the column is not in
-    :data:`NAMES`."""
-    if name == "hospital" and is_text(column.type):
-        column = whole_names(column)
-    elif name not in NAMES and is_text(column.type):
+    """Convert a column to pandas. Texts become numbers if all of them are numbers, unless the column is in
+    :data:`NAMES` or has names of groups."""
+    named = name in NAMES or (name.startswith(GROUP) and name != AGE)
+    if not named and is_text(column.type):
         made = typed(column)[0]
         largest = (pc.max(pc.abs(made)).as_py() or 0.0) if pa.types.is_floating(made.type) else 0.0
         rounded = name in IDENTIFIERS and largest >= EXACT
@@ -57,8 +56,7 @@ def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
     if is_text(column.type):
         return values.map(text_of, na_action="ignore")
     counted = (
-        name not in NUMBERS
-        and not name.startswith(GROUP)
+        name not in (*NUMBERS, AGE)
         and values.dtype.kind == "f"
         and (values % 1 == 0).all()
         and values.abs().max() < EXACT

@@ -240,7 +240,7 @@ class Search:
         )
         if found.estimate > 0 and len(self.names) > 1:
             gain = signed(max(found.corrected, 0.0), 3)
-            text += f" The best of several is partly luck: less the part of the choice, its gain is about {gain}."
+            text += f" The best of several is partly luck: without this luck, its gain is about {gain}."
         return text
 
     def as_json(self) -> dict[str, object]:

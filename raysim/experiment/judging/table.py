@@ -10,7 +10,7 @@ columns:
 - ``bytes``: the bytes that the method exchanged.
 - ``role``: ``alone`` for training alone, ``reference`` for another method that is not federated, else empty.
 - ``learner``: the family of the model. Families that occur earlier in the table are taken as simpler.
-- ``group_*``: attributes of patients.
+- ``group_*``: attributes of patients: ``group_age`` in years, all others as names of groups.
 
 In the table that a comparison writes, ``model`` names a model of the ``strategy``.
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError, DataError, nearest
 from raysim.core.words import counted, some
 from raysim.data.tables.blank_rows import without_blank_rows
-from raysim.data.tables.rules import MISSING, unquoted
+from raysim.data.tables.rules import MISSING, unquoted, whole_name
 from raysim.data.tables.spelling import check_twins, twins, written
 from raysim.engine.measuring.subgroups import MOST_GROUPS
 
@@ -41,6 +41,9 @@ NUMBERS = ("train_rows", "all_rows", "bytes")
 
 GROUP = "group_"
 """The prefix of columns with attributes of patients."""
+
+AGE = f"{GROUP}age"
+"""The only attribute of patients that is a number; all others are names of groups."""
 
 IN_FILE = "row in the file"
 """The name of the index of a data frame that was read from a file. It counts the file's rows from 0, including blank
@@ -123,7 +126,8 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
         warnings.append(f"{model} has {found}: decisions, not probabilities. It is ranked, and has no calibration.")
     groups = tuple(name.removeprefix(GROUP) for name in frame.columns if name.startswith(GROUP))
     for name in groups:
-        banded = pd.api.types.is_float_dtype(frame[GROUP + name]) or name == "age"  # ages are divided into bands
+        frame[GROUP + name] = _attribute(frame[GROUP + name])
+        banded = GROUP + name == AGE  # ages are divided into bands
         if (values := frame[GROUP + name].nunique()) >= MOST_GROUPS and not banded:
             raise DataError(
                 f"{GROUP}{name}: has {values:,} values, but groups are compared only for fewer than {MOST_GROUPS} "
@@ -164,7 +168,7 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
         if frame[name].isna().any():
             raise DataError(f"row {_first(frame[name].isna())}: '{name}' is empty; fill it in")
     for name, what in (("model", "models"), ("hospital", "hospitals")):
-        frame[name] = frame[name].astype(str)
+        frame[name] = _names(frame[name]) if name == "hospital" else frame[name].astype(str)
         check_twins(name, what, {str(each): int(n) for each, n in frame[name].value_counts().items()})
     if "role" in frame:
         frame["role"] = frame["role"].fillna("").astype(str)
@@ -189,6 +193,20 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
     return frame
 
 
+def _attribute(values: pd.Series) -> pd.Series:
+    """Return an attribute of patients: ages as numbers, if all of them are numbers, and names of groups as texts.
+    Missing values become None.
+    """
+    texts = _names(values.dropna()).reindex(values.index)
+    texts = texts.mask(texts.str.strip().isin(MISSING))
+    numbers = pd.to_numeric(texts, errors="coerce")
+    return texts if values.name != AGE or (numbers.isna() & texts.notna()).any() else numbers
+
+
+def _names(values: pd.Series) -> pd.Series:
+    return values.astype(object).map({each: whole_name(str(each)) for each in values.unique()})
+
+
 def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows whose ``part`` is ``test``; all rows if there is no column ``part``. Raises ``DataError`` if no
     row is a test row.
@@ -204,14 +222,13 @@ def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str]:
     """Return for each row whether its label is the event (1 or 0), and the event's name."""
-    texts = label.astype(str).str.strip()
-    if texts.isin(("0", "1", "0.0", "1.0")).all():
-        texts = texts.str[:1]
+    texts = _names(label).str.strip()
     values = sorted(texts.unique())
     if len(values) != 2:
         count = counted(len(values), "value") + (f" ('{values[0]}')" if len(values) == 1 else "")
         raise DataError(f"label: has {count}; it needs two values, event and no event")
     known = values[1] if tuple(each.casefold() for each in values) in _ORDERED else None
+    event = None if event is None else whole_name(event)
     if event is None and known is None:
         raise ConfigError(f"--event: the label is '{values[0]}' or '{values[1]}'; name the event")
     if event is not None and event not in values:

@@ -138,7 +138,7 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
         if rest < FEWEST:
             raise ConfigError(
                 f"evaluation.unseen.folds: only {counted(rest, 'hospital')} would take part without "
-                f"{', '.join(left_out)}; leave out fewer, so that {FEWEST} take part"
+                f"{', '.join(left_out)}; leave out fewer, so that at least {FEWEST} take part"
             )
         taught = present[~np.isin(federation.hospitals, left_out)].any(axis=0)
         if taught.sum() == 1:

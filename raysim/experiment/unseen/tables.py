@@ -18,6 +18,7 @@ from raysim.experiment.scores import MODEL as SCORE
 from raysim.experiment.unseen.measured import Unseen
 from raysim.experiment.unseen.rows import AllRows, Judged
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
+from raysim.report.tables import KEYS, baseline_of
 from raysim.statistics.clinical.calibration import ENOUGH, Groups
 from raysim.statistics.clinical.clinical_figures import figures as clinical_figures
 from raysim.statistics.clinical.curves import unless_broken
@@ -243,19 +244,21 @@ def differences(
     classes.
 
     One row has hospitals' AUROC when they take part in training minus their AUROC when left out. Another row has the
-    AUROC at left-out hospitals minus the AUROC of the strategy ``reference`` at the same hospitals.
+    AUROC at left-out hospitals minus the AUROC of the reference at the same hospitals. The reference is the model of
+    the strategy ``reference`` that :func:`~raysim.report.tables.baseline_of` returns.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
-    rows = []
-    for strategy, model in dict.fromkeys((each.strategy, each.model) for each in at_once):
+    models = list(dict.fromkeys((each.strategy, each.model) for each in at_once))
+    against, rows = baseline_of(pd.DataFrame(models, columns=KEYS), reference), []
+    for strategy, model in models:
         ours = {each.seed: each for each in at_once if (each.strategy, each.model) == (strategy, model)}
         taking_part = _seen_less_unseen(results, left_out, strategy, model)
         if taking_part is not None:
             rows.append(_row(strategy, model, "seen less unseen", taking_part))
-        theirs = {each.seed: each for each in at_once if each.strategy == reference}
+        theirs = {each.seed: each for each in at_once if (each.strategy, each.model) == against}
         if model == SCORE:
             theirs = {seed: on_rows_of(strategy, each) for seed, each in theirs.items()}
-        if strategy != reference and theirs.keys() == ours.keys():
+        if (strategy, model) != against and theirs.keys() == ours.keys():
             rows.append(_row(strategy, model, f"less {reference}", _between(ours, theirs)))
     columns = ["strategy", "model", "comparison", "figure", "difference", "low", "high", "hospitals", "seeds"]
     return pd.DataFrame(rows, columns=columns)

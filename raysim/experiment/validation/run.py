@@ -142,7 +142,7 @@ def _margins(exported: Exported, config: Config, federation: Federation) -> tupl
 
     Also returns remarks on differences from the model's training rows.
     """
-    records = read(plugins.build_source(config.data))
+    records = read(plugins.build_source(config.data), config.data.split)
     given, notes = exported.risks(records.features)
     order = federation.source_rows
     if records.row is not None:  # positions in the user's file, which has more rows than the federation

@@ -201,7 +201,7 @@ def curves(
             (model_key, by_round.index.to_numpy(float), by_round["mean"].to_numpy(), by_round["std"].to_numpy())
         )
     ends = [values[-1] for *_, values, _ in lines]
-    digits = kind.decimals(ends) if metric == kind.headline else 4
+    digits = 4 if kind.larger and metric != kind.headline else kind.decimals(ends)
     description = "; ".join(
         f"{names.get(model_key, model_key[0])} ends at {number(values[-1], digits)}"
         for model_key, _, values, _ in lines

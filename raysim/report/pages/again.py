@@ -119,8 +119,8 @@ def _page(tree: Any, hospital: str | None, folder: Path, *, linked: bool) -> tup
     names = [str(card["name"]) for card in tree["values"]["cards"]["hospitals"]]
     if not names:
         raise ConfigError(
-            f"--hospital: '{hospital}': this page shows no single hospitals; name the folder of the "
-            "comparison, if the run is part of one"
+            f"--hospital: '{hospital}' cannot be chosen, because the page of {folder} shows no single hospitals; if "
+            "this is a run of a comparison, name the folder of the comparison"
         )
     if hospital not in names:
         raise ConfigError(f"--hospital: '{hospital}' is not a hospital of this run; {nearest(hospital, names)}")

@@ -12,19 +12,23 @@ from raysim.adversaries.attack_effect import AttackFigures
 from raysim.core.levels import LEVEL
 from raysim.core.words import capitalised, counted
 from raysim.engine.job import Outcome, Result
+from raysim.metrics.labels import TaskKind
 
 
-def sentence(figures: AttackFigures, title: str) -> str:
-    """Describe an attack and its effect on honest hospitals; ``title`` names the metric."""
-    headline = next(iter(figures.honest))
-    text = f"attack: {_attack(figures)}; honest hospitals: mean {title} {_number(figures.honest[headline])}"
-    if math.isfinite(figures.change[headline]):
-        text += f" ({figures.change[headline]:+.3f}), worst decile {_number(figures.honest['worst_decile'])} "
-        text += f"({figures.change['worst_decile']:+.3f})"
-        text += f"; harm in clusters with Byzantine hospitals {_number(figures.harm_in)}"
-        text += f", elsewhere {_number(figures.harm_out)}"
-    if math.isfinite(figures.price.get(headline, math.nan)):
-        text += f"; cost of the rule without attack {figures.price[headline]:+.3f}"
+def sentence(figures: AttackFigures, kind: TaskKind) -> str:
+    """Describe an attack and its effect on honest hospitals; ``kind`` is that of the label."""
+    headline = kind.headline
+    mean, worst = figures.honest[headline], figures.honest["worst_decile"]
+    change, price = figures.change[headline], figures.price.get(headline, math.nan)
+    digits, finer = kind.decimals([mean, worst]), kind.decimals(_differences(figures, kind))
+    text = f"attack: {_attack(figures)}; honest hospitals: mean {kind.title} {_number(mean, digits)}"
+    if math.isfinite(change):
+        text += f" ({change:+.{finer}f}), worst decile {_number(worst, digits)} "
+        text += f"({figures.change['worst_decile']:+.{finer}f})"
+        text += f"; harm in clusters with Byzantine hospitals {_number(figures.harm_in, finer)}"
+        text += f", elsewhere {_number(figures.harm_out, finer)}"
+    if math.isfinite(price):
+        text += f"; cost of the rule without attack {price:+.{finer}f}"
     if math.isfinite(figures.success):
         text += f"; success of the backdoor {figures.success:+.3f}"
     return text
@@ -35,7 +39,7 @@ def of_run(result: Result) -> str:
     attack = result.outcome.attack
     if attack is None:
         return ""
-    text = capitalised(sentence(attack, result.federation.task.title))
+    text = capitalised(sentence(attack, result.federation.task))
     facts = _facts(result.outcome)
     return f"{text}; {facts}." if facts else f"{text}."
 
@@ -48,29 +52,38 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
         runs = [result.outcome.attack for result in of_label if result.outcome.attack is not None]
         if not runs:
             continue
-        first, title = runs[0], of_label[0].federation.task.title
-        headline = next(iter(first.honest))
+        first, kind = runs[0], of_label[0].federation.task
+        headline, digits = kind.headline, kind.decimals([each for run in runs for each in _differences(run, kind)])
         heading = f"Attack on {label}: {_attack(first)}"
         parts = {
-            f"change of honest hospitals' mean {title}": [run.change[headline] for run in runs],
+            f"change of honest hospitals' mean {kind.title}": [run.change[headline] for run in runs],
             "change of their worst decile": [run.change["worst_decile"] for run in runs],
             "harm in clusters with Byzantine hospitals": [run.harm_in for run in runs],
             "elsewhere": [run.harm_out for run in runs],
             "cost of the rule without attack": [run.price.get(headline, math.nan) for run in runs],
             "success of the backdoor": [run.success for run in runs],
         }
-        measures = [f"{name} {_over_seeds(values)}" for name, values in parts.items() if np.isfinite(values).any()]
+        measures = [
+            f"{name} {_over_seeds(values, digits)}" for name, values in parts.items() if np.isfinite(values).any()
+        ]
         lines.append("; ".join([heading, *measures]) + ".")
     return tuple(lines)
 
 
-def _over_seeds(values: Sequence[float]) -> str:
+def _differences(figures: AttackFigures, kind: TaskKind) -> list[float]:
+    """Return the differences in the main metric that :func:`sentence` prints."""
+    change, price = figures.change, figures.price.get(kind.headline, math.nan)
+    return [change[kind.headline], change["worst_decile"], figures.harm_in, figures.harm_out, price]
+
+
+def _over_seeds(values: Sequence[float], digits: int) -> str:
     defined = np.array([value for value in values if math.isfinite(value)])
     mean = float(defined.mean())
     if len(defined) < 3:
-        return f"{mean:+.3f}"
+        return f"{mean:+.{digits}f}"
     half_width = float(stdtrit(len(defined) - 1, (1.0 + LEVEL) / 2.0) * defined.std(ddof=1) / math.sqrt(len(defined)))
-    return f"{mean:+.3f} ({mean - half_width:+.3f} to {mean + half_width:+.3f})"
+    low, high = mean - half_width, mean + half_width
+    return f"{mean:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
 def _facts(outcome: Outcome) -> str:
@@ -94,5 +107,5 @@ def _attack(figures: AttackFigures) -> str:
     return f"{figures.attack} by {attackers} with knowledge of {KNOWLEDGE[figures.knowledge]}"
 
 
-def _number(value: float) -> str:
-    return f"{value:.3f}" if math.isfinite(value) else "undefined"
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else "undefined"

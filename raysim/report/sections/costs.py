@@ -100,8 +100,10 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
             lines.append((model_key, means["megabytes"].to_numpy(float), means[kind.headline].to_numpy(float)))
     if not lines:
         return []
+    digits = kind.decimals([values[-1] for *_, values in lines])
     description = "; ".join(
-        f"{names[model_key]}: {number(values[-1], 3)} after {size(x[-1] * MEGABYTE)}" for model_key, x, values in lines
+        f"{names[model_key]}: {number(values[-1], digits)} after {size(x[-1] * MEGABYTE)}"
+        for model_key, x, values in lines
     )
     chart = svg.Chart(
         svg.log("megabytes exchanged, set-up included", np.concatenate([x for _, x, _ in lines])),

@@ -94,12 +94,13 @@ def _place(value: object) -> tuple[float, bool, str]:
 def _panel(
     attribute: str, group: pd.DataFrame, limits: Mapping[object, Limits], x: svg.Axis, names: Names, looks: Looks
 ) -> svg.Chart:
-    headline = reporting(group).headline
+    kind = reporting(group)
+    headline, digits = kind.headline, kind.decimals(group[kind.headline])
     group = group.sort_values("value", kind="stable", key=lambda values: values.map(_place))
     rows = list(group.to_dict("records"))
     texts = [
         f"{row['value']}, {short(names[str(row['strategy']), str(row['model'])])}: "
-        f"{with_interval(float(row[headline]), *limits[at], 3)} over {counted(int(row['hospitals']), 'hospital')}"
+        f"{with_interval(float(row[headline]), *limits[at], digits)} over {counted(int(row['hospitals']), 'hospital')}"
         for at, row in zip(group.index, rows, strict=True)
     ]
     values = list(dict.fromkeys(group["value"]))

@@ -89,11 +89,13 @@ def printed(folder: Path, reference: str) -> Table | None:
     tops = [column for column in map(str, protocol) if column.startswith("overlap_")]
     for column in tops:
         table.add_column(f"top {column.removeprefix('overlap_')}", justify="right")
+    kind = reporting(protocol)
+    digits = kind.decimals(protocol[kind.headline]) + 1
     for name, row in zip(labels(protocol), protocol.to_dict("records"), strict=True):
         cells = []
         for figure in figures:
-            margin = f" ±{row[f'{figure}_margin']:.4f}" if np.isfinite(row[f"{figure}_margin"]) else ""
-            cells += [f"{row[figure]:.4f}{margin}", _improved(row, figure)]
+            margin = f" ±{row[f'{figure}_margin']:.{digits}f}" if np.isfinite(row[f"{figure}_margin"]) else ""
+            cells += [f"{row[figure]:.{digits}f}{margin}", _improved(row, figure)]
         table.add_row(name, *cells, *("" if np.isnan(row[column]) else f"{row[column]:.2f}" for column in tops))
     if tops:
         table.caption = "top k: overlap of the k features with the largest coefficients between models of two clusters"

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from rich.table import Table
 
+from raysim.metrics.labels import TaskKind
 from raysim.report import svg
 from raysim.report.naming import short
 from raysim.report.tables import KEYS, labels
@@ -22,12 +23,12 @@ POINTS = 400
 
 
 def plots(
-    table: pd.DataFrame, title: str, target: float | None = None, titles: Mapping[str, str] | None = None
+    table: pd.DataFrame, kind: TaskKind, target: float | None = None, titles: Mapping[str, str] | None = None
 ) -> list[svg.Figure]:
     """Plot a metric by virtual time and by bytes exchanged; empty if no value is defined.
 
     ``table`` has the columns ``strategy, model, seed, virtual_seconds, bytes, value``, where ``value`` is the metric.
-    ``title`` names the metric; ``target`` is drawn as a line; ``titles`` are display names by label.
+    ``kind`` is that of the label; ``target`` is drawn as a line; ``titles`` are display names by label.
     """
     defined = table[table["value"].notna()]
     if defined.empty:
@@ -44,18 +45,19 @@ def plots(
         for key, group in defined.groupby(KEYS, sort=False):
             x, mean, band = averaged([rows for _, rows in group.groupby("seed")], column)
             lines.append(((str(key[0]), str(key[1])), x / unit, mean, np.nan_to_num(band)))
+        digits = kind.decimals([mean[-1] for _, _, mean, _ in lines])
         description = "; ".join(
-            f"{names[model_key]} ends at {mean[-1]:.3f} after {x[-1]:,.3g}" for model_key, x, mean, _ in lines
+            f"{names[model_key]} ends at {mean[-1]:.{digits}f} after {x[-1]:,.3g}" for model_key, x, mean, _ in lines
         )
         chart = svg.Chart(
             svg.linear(words, np.concatenate([x for _, x, *_ in lines]), margin=0.01),
             svg.linear(
-                f"mean {title} over hospitals",
+                f"mean {kind.title} over hospitals",
                 np.concatenate([mean + sign * band for *_, mean, band in lines for sign in (-1, 1)]),
                 include=() if target is None else (target,),
             ),
             name=f"virtual-time-{column}",
-            description=f"Line plot of mean {title} by {words}. {description}.",
+            description=f"Line plot of mean {kind.title} by {words}. {description}.",
             height=260.0,
             right=svg.ENDS,
         )
@@ -69,9 +71,9 @@ def plots(
     return [
         svg.figure(
             "virtual-time",
-            f"{title} by virtual time and traffic",
+            f"{kind.title} by virtual time and traffic",
             charts,
-            f"Mean {title} over hospitals against simulated time, and against the bytes received and sent so far. "
+            f"Mean {kind.title} over hospitals against simulated time, and against the bytes received and sent so far. "
             "Lines are means over seeds and begin when every seed has a model; bands are one standard deviation. "
             "Pooled training has no simulated time and is left out."
             + ("" if target is None else " The dashed line is the target."),

@@ -91,7 +91,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
             over = "these trained models at other hospitals and patients; one seed cannot compare methods"
         captions.append(f"[95 %]: for {over}")
     if width < ROOM_FOR_DIFFERENCES:
-        captions.append(f"a terminal of {ROOM_FOR_DIFFERENCES} characters also has the difference from {reference}")
+        captions.append(f"terminals of {ROOM_FOR_DIFFERENCES} characters also show the difference from {reference}")
     if captions:
         table.caption = escape("\n".join(captions))
         table.caption_justify = "left"

@@ -89,5 +89,7 @@ def _checked(y: ArrayLike, v: ArrayLike) -> tuple[Floats, Floats]:
     if values.ndim != 1 or values.shape != variances.shape or not len(values):
         raise ValueError(f"y, v: shapes {values.shape} and {variances.shape} must both be [k], with k at least 1")
     if not np.isfinite(values).all() or not (np.isfinite(variances) & (variances > 0)).all():
-        raise ValueError("y, v: all values must be finite and all variances positive; leave other hospitals out")
+        raise ValueError(
+            "y, v: all values must be finite and all variances positive; leave out hospitals with other values"
+        )
     return values, variances

@@ -190,10 +190,10 @@ def within_gap(
     attributes: int = 1,
 ) -> WithinGap:
     """Compute and test the differences within hospitals between the ``groups [G]`` of an attribute, from the hospitals'
-    ``sums``. ``attributes`` is the number of attributes that are tested.
+    ``sums``. ``attributes`` is the number of attributes that are tested (:func:`testable`).
     """
     differences, variances = _over_pairs(sums.value, -1.0), _over_pairs(sums.variance, 1.0)
-    weight = np.where(np.isfinite(differences), weights(sums.counts), 0.0)
+    weight = _weights(sums, differences)
     first, second = sums.sums()
     studentised = np.abs(_studentised(first, second))
     largest = studentised.max(axis=0, initial=0.0)
@@ -209,8 +209,17 @@ def within_gap(
         _pair((groups[a], groups[b]), weight[:, k], differences[:, k], variances[:, k], beyond, for_all, larger)
         for k, (a, b) in enumerate(pairs(len(groups)))
     )
-    strongest = found[int(np.argmax(studentised[:, 0]))] if tested else max(found, key=lambda pair: pair.hospitals)
+    strongest = (
+        found[int(np.argmax(np.where(total > 0, studentised[:, 0], -1.0)))]
+        if tested
+        else max(found, key=lambda pair: pair.hospitals)
+    )
     return WithinGap(attribute, larger, strongest, found, p, p, count if tested else 0, exact and tested)
+
+
+def testable(sums: AttributeSums) -> bool:
+    """Whether some hospital has enough rows to compare two groups of the attribute, and a permutation of labels."""
+    return bool(_weights(sums, _over_pairs(sums.value, -1.0)).any()) and sums.sums()[0].shape[1] > 1
 
 
 def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
@@ -219,6 +228,11 @@ def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
     """
     adjusted = holm([gap.p for gap in gaps])
     return [replace(gap, p_holm=float(p)) for gap, p in zip(gaps, adjusted, strict=True)]
+
+
+def _weights(sums: AttributeSums, differences: Floats) -> Floats:
+    """Return each hospital's weight in the mean of each pair's ``differences [H, pairs]``; 0 if undefined."""
+    return np.where(np.isfinite(differences), weights(sums.counts), 0.0)
 
 
 def _over_pairs(values: Floats, sign: float) -> Floats:

@@ -329,16 +329,19 @@ def test_typed_dates_are_no_categories(tmp_path: Path) -> None:
         exported_from(fitted)["features"](frame)
 
 
-@pytest.mark.parametrize("inexact", ["float32", "Float32", Decimal])
+@pytest.mark.parametrize("inexact", ["float16", "float32", "Float32", Decimal])
 def test_a_mark_and_categories_are_found_in_single_precision(inexact: Any, tmp_path: Path) -> None:
     texts = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": ["no", "no", "yes", "yes"] * 2})
-    texts = texts.assign(crp=["1.5", "-999.9", "2.5", "3.5"] * 2, dose=["0.1", "0.2", "0.1", "0.3"] * 2)
+    texts = texts.assign(crp=["1.7", "-99.9", "", "3.5"] * 2, dose=["0.1", "0.2", "0.1", "0.3"] * 2)
     texts.to_csv(tmp_path / "rows.csv", index=False)
     single = texts.copy()
     for name in ("crp", "dose"):
-        single[name] = texts[name].map(Decimal) if inexact is Decimal else texts[name].astype(float).astype(inexact)
+        numbers = pd.to_numeric(texts[name])
+        single[name] = (
+            texts[name].replace("", None).map(Decimal, "ignore") if inexact is Decimal else numbers.astype(inexact)
+        )
     single.to_parquet(tmp_path / "rows.parquet")
-    keys: dict[str, Any] = {"na_values": {"crp": [-999.9]}, "categorical": ["dose"]}
+    keys: dict[str, Any] = {"na_values": {"crp": [-99.9]}, "categorical": ["dose"]}
     records = read(tmp_path / "rows.csv", keys)
     same = read(tmp_path / "rows.parquet", keys)
     assert isinstance(records, Records)
@@ -350,6 +353,22 @@ def test_a_mark_and_categories_are_found_in_single_precision(inexact: Any, tmp_p
     for rows in (tmp_path / "rows.parquet", single):
         np.testing.assert_array_equal(fitted.transform(read_new_rows(rows, fitted).columns)[0], made.X)
     np.testing.assert_array_equal(exported_from(fitted)["features"](single), made.X)
+
+
+@pytest.mark.parametrize("kind", ["numeric", "categorical"])
+def test_an_infinite_number_may_be_a_mark(kind: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "x": [1.0, np.inf, 2.5, np.inf] * 2})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    for path in (tmp_path / "rows.csv", tmp_path / "rows.parquet", stored(frame)):
+        records = read(path, {"na_values": {"x": [np.inf]}, kind: ["x", "..."]})
+        assert isinstance(records, Records)
+        assert records.features["x"].isna().tolist() == [False, True] * 4
+        made = prepare(records.features, np.arange(8), np.ones(8, np.bool_), "standard", 2)
+        fitted = replace(made.preprocessing, reading=records.reading)
+        for rows in (tmp_path / "rows.csv", tmp_path / "rows.parquet", frame):
+            np.testing.assert_array_equal(fitted.transform(read_new_rows(rows, fitted).columns)[0], made.X)
+        np.testing.assert_array_equal(exported_from(fitted)["features"](frame), made.X)
 
 
 def test_truth_values_that_pandas_made_floats_are_found_among_categories(tmp_path: Path) -> None:

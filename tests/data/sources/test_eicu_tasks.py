@@ -41,9 +41,9 @@ def test_missing_tables_cost_features_and_one_warning(tmp_path: Path) -> None:
     tables = {table: rows for table, rows in everything().items() if table not in ("lab", "diagnosis", "hospital")}
     records = read(tmp_path, tables)
     (warning,) = records.warnings
-    assert warning.startswith(f"data.path: {tmp_path} lacks 3 tables of eICU: hospital (costs no feature")
+    assert warning.startswith(f"data.path: {tmp_path} lacks 3 tables of eICU: hospital (costs region, beds and teach")
     assert "lab (costs sodium, potassium, creatinine, lactate, wbc" in warning
-    assert "diagnosis (leaves sepsis, cardiac_arrest, pneumonia, trauma to other tables)" in warning
+    assert "diagnosis (sepsis, cardiac_arrest, pneumonia, trauma only from other tables)" in warning
     assert not set(DOMAINS["labs"]) & set(records.features)
     assert set(DOMAINS["diagnosis"]) <= set(records.features)
     assert records.attributes == {}

@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "very wide": (
         "t.csv",
         ",".join(f"g{i}" for i in range(30_001)),
-        "has 30,001 columns, more than 30,000; keep those",
+        "has 30,001 columns, more than 30,000; keep the columns",
     ),
     "nothing": ("t.csv", "", "is empty; it needs a line of column names and rows"),
     "blank lines": ("t.csv", "\n\n", "is empty; it needs a line of column names and rows"),
@@ -362,7 +362,7 @@ def test_a_comma_can_be_part_of_a_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"separator": ";;"}, "';;' is not a single character; write ',', ';', '|' or tab"),
+        ({"separator": ";;"}, "';;' cannot separate columns; write ',', ';', '|' or tab"),
         ({"encoding": "latin-99"}, "'latin-99' is not an encoding of texts"),
         ({"encoding": "base64"}, "'base64' is not an encoding of texts"),
         ({"silo": None}, "silo: missing; name the column of the hospital, or give one file for each hospital"),

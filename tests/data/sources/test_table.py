@@ -101,7 +101,7 @@ def arrow(tmp_path: Path, **columns: pa.Array) -> Path:
         (
             {"hospital": pa.array(np.array([1.0, 2, np.nan, 1]))},
             {},
-            "data.silo: column 'hospital' has no value in 1 row (first: row 3); fill them or remove the rows",
+            "data.silo: column 'hospital' has no value in 1 row (first: row 3); fill in values or remove the rows",
         ),
         (
             {"hospital": pa.array([[1], [2], [1], [2]])},

@@ -244,7 +244,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, eicu: Path) -> None:
     (eicu / "hospital.csv").unlink()
     assert message(silo="region_beds").startswith("data.silo: region_beds needs hospital.csv")
     write(eicu, {"patient": [patient(1), patient(1), patient(2)]})
-    assert "lists stays more than once in patient" in message()
+    assert "eicu lists stays more than once; keep one row for each stay" in message()
 
 
 @pytest.mark.parametrize(

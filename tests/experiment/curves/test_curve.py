@@ -204,8 +204,8 @@ def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):
             "^curve.values: 1 appears twice when written with six digits; name each value once",
         ),
         ({"curve": {"field": "mu", "values": [1], "colour": "red"}}, "curve.colour: unknown key"),
-        ({"strategies": [{"name": "fedprox", "mu": 1}]}, "strategies: no strategy has the key mu and leaves it unset"),
-        ({"curve": {"field": "mew", "values": [1]}}, "strategies: no strategy has the key mew and leaves it unset"),
+        ({"strategies": [{"name": "fedprox", "mu": 1}]}, "strategies: each strategy lacks the key mu or sets it"),
+        ({"curve": {"field": "mew", "values": [1]}}, "strategies: each strategy lacks the key mew or sets it"),
         ({"curve": {"field": "mu", "values": [1], "figure": "mae"}}, "curve.figure: 'mae' is not a metric"),
         (
             {"curve": {"field": "mu", "values": [1], "figure": "n"}},

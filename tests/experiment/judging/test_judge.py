@@ -94,7 +94,7 @@ def test_the_gain_after_a_search_is_an_estimate_and_no_limit() -> None:
     """A true gain is larger in about four of ten searches."""
     limits = Limits(-0.01, 0.05), Limits(-0.02, 0.03)
     said = Search("fedavg", ("a", "b"), (0.02, 0.01), Searched(0, 0.02, 0.0124, limits, 2)).sentence
-    assert said.endswith("The best of several is partly luck: less the part of the choice, its gain is about +0.012.")
+    assert said.endswith("The best of several is partly luck: without this luck, its gain is about +0.012.")
 
 
 def test_several_rows_of_a_patient_are_said_to_be_taken_as_independent(tmp_path: Path) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from raysim.core.csv_files import write_csv
 from raysim.core.errors import DataError
 from raysim.experiment.judging.reading import read
+from raysim.experiment.judging.table import Reading, checked
 
 ROWS = pd.DataFrame(
     {
@@ -49,9 +54,33 @@ def test_a_comparison_s_own_table_and_parquet(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(read(tmp_path / "p.parquet")[0], ROWS)
 
 
-def test_hospitals_are_named_as_in_any_table(tmp_path: Path) -> None:
-    ROWS.assign(hospital=["1.0", "2.0", "1.0", "3"]).to_csv(tmp_path / "p.csv", index=False)
-    assert read(tmp_path / "p.csv")[0]["hospital"].tolist() == ["1", "2", "1", "3"]
+@pytest.mark.parametrize("hospitals", [["1.0", "2.0", "1.0", "3"], [1.0, 2.5, 2, 1], [1.0, "B", 2.0, "B"]])
+def test_hospitals_are_named_as_in_any_table(hospitals: list[Any], tmp_path: Path) -> None:
+    rows = ROWS.assign(hospital=hospitals, row=range(4), label=[0, 1, 1, 0], model="gbm")
+    rows.to_csv(tmp_path / "p.csv", index=False)
+    with suppress(pa.ArrowException):  # Parquet has no column of numbers and texts
+        rows.to_parquet(tmp_path / "p.parquet")
+    tables = [rows, *(read(path)[0] for path in tmp_path.glob("p.*"))]
+    for table in tables:
+        names = checked(table, Reading(), "gbm").frame["hospital"].tolist()
+        assert names == [{"1.0": "1", "2.0": "2"}.get(str(each), str(each)) for each in hospitals]
+
+
+@pytest.mark.parametrize(
+    "sexes", [[1, 2, None, 1], [True, False, None, True], ["01", "1", "NA", "01"], ["F", "M", "", "F"]]
+)
+def test_groups_are_names_and_ages_are_numbers(sexes: list[Any], tmp_path: Path) -> None:
+    rows = ROWS.assign(label=[0, 1, 1, 0], model="gbm", group_sex=sexes, group_age=[63, 7.5, None, 7.5])
+    rows.to_csv(tmp_path / "p.csv", index=False)
+    rows.to_parquet(tmp_path / "p.parquet")
+    texts = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+    tables = [rows, texts, rows.convert_dtypes(), rows.astype({"group_sex": "category"})]
+    for table in [*tables, *(read(path)[0] for path in tmp_path.glob("p.*"))]:
+        found = checked(table, Reading(), "gbm").frame
+        known = [str(sexes[0]), str(sexes[1]), None, str(sexes[0])]
+        assert [None if pd.isna(sex) else sex for sex in found["group_sex"]] == known
+        assert found["group_age"].tolist()[:2] == [63, 7.5]
+        assert np.isnan(found["group_age"].to_numpy()[2])
 
 
 @pytest.mark.parametrize(

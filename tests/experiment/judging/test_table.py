@@ -188,6 +188,8 @@ def test_labels_and_groups_are_read_as_in_any_table() -> None:
     for no, yes in zip(words["0"], words["1"], strict=True):
         found = checked(plain.assign(label=np.where(plain["label"] == 1, yes, no)), Reading(), "fedavg")
         assert found.frame["event"].tolist() == plain["label"].tolist()
+    two = checked(plain.assign(label=plain["label"] + 1.0), Reading(event="2"), "fedavg")
+    assert (two.event, two.frame["event"].tolist()) == ("2", plain["label"].tolist())
     sexes = checked(plain.assign(group_sex=["F", "M", "f", "M", None, "F"] * 12), Reading(), "fedavg")
     said = "Groups 'F' (24), 'f' (12) of 'group_sex' differ only in blanks or capitals: each counts alone."
     assert said in sexes.warnings

@@ -15,6 +15,8 @@ import yaml
 import raysim
 from raysim.cli.main import main
 from raysim.core.errors import ConfigError, DataError, RaysimError
+from raysim.data.sources import table as table_source
+from raysim.data.tables.table_files import read_files
 from raysim.experiment.validation.run import validate
 from raysim.serving.export import export
 from raysim.serving.exported import Exported
@@ -61,6 +63,18 @@ def test_an_exported_model_is_judged_by_its_own_predictions(folder: Path, form: 
     assert pooled.loc["auroc", "next_low"] < pooled.loc["auroc", "low"]
     assert (tmp_path / "out" / "report.html").read_text().count("<svg") >= 1
     assert len(pd.read_csv(tmp_path / "out" / "validation.csv")) == 6
+
+
+def test_the_table_is_read_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    monkeypatch.setattr(table_source, "read_files", lambda *a, **k: (reads.append(a), read_files(*a, **k))[1])
+    frame = pd.read_csv(folder / "stays.csv")
+    frame["use"] = np.where(np.arange(len(frame)) % 2, "train", "test")
+    frame.to_csv(tmp_path / "other.csv", index=False)
+    overrides = [f"data.path={tmp_path / 'other.csv'}", "data.split={column: use}"]
+    found = validate(str(folder / "json"), folder / "stays.yaml", overrides, tmp_path / "out")
+    assert found.hospitals["rows"].sum() == len(frame)
+    assert len(reads) == 1
 
 
 def test_a_column_is_judged_where_it_has_a_value(folder: Path, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_what_was_not_sent_makes_no_step():
         hidden = Update(np.arange(2), one, numbers=np.array([steepness]), problem=problem)
         assert how.aggregate(view, state, hidden).models.tolist() == (state.models + step).tolist()
     for parts in ({"deltas": np.ones((2, 2))}, {"losses": np.ones(2)}, {}):
-        with pytest.raises(TypeError, match=r"^update: has no single deltas or no losses; "):
+        with pytest.raises(TypeError, match=r"^update: has no deltas or no losses of single hospitals; "):
             how.aggregate(view, state, Update(np.arange(2), one, **parts))
 
 

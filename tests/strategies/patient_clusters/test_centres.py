@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 from sklearn.cluster import kmeans_plusplus
 
-from raysim.strategies.base import own_state
+from raysim.strategies.base import Unfit, own_state
 from raysim.strategies.patient_clusters import kfed
 from raysim.strategies.patient_clusters.cbfl import Cbfl
 from raysim.strategies.patient_clusters.cluster_models import (
@@ -22,7 +22,7 @@ from raysim.strategies.patient_clusters.cluster_models import (
     patient_state,
 )
 from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
-from raysim.strategies.patient_clusters.kfed import farthest_first, lloyd, local_centres, server_centres
+from raysim.strategies.patient_clusters.kfed import KFed, farthest_first, lloyd, local_centres, server_centres
 from tests.strategies.contexts import hospital, view_of
 
 
@@ -102,7 +102,7 @@ def test_kfed_local_centres_of_any_rows(n, d, clusters, seed):
     rows = np.random.default_rng(seed).integers(0, 3, size=(n, d)).astype(float)
     centres = local_centres(rows, clusters, np.random.default_rng(seed))
     assert centres.shape[1] == d
-    assert len(centres) == (n if n <= clusters else min(clusters, len(np.unique(rows, axis=0))))
+    assert len(centres) == min(clusters, n // 2, len(np.unique(rows, axis=0)))
     assert np.isfinite(centres).all()
 
 
@@ -130,12 +130,36 @@ def test_rows_that_are_alike_are_centres_once():
     rows = np.array([[0.0, 1.0, 5.0], [2.0, 3.0, 4.0], [0.0, 1.0, 5.0], [1.0, 0.0, 0.0]] * 2)
     sent = local_centres(rows, 4, np.random.default_rng(0))
     assert sent.tolist() == [[0.0, 1.0, 5.0], [1.0, 0.0, 0.0], [2.0, 3.0, 4.0]]
-    assert local_centres(rows[:3], 3, np.random.default_rng(0)).tolist() == rows[:3].tolist()
-    assert local_centres(rows[1:3], 2, np.random.default_rng(0)).tolist() == rows[1:3].tolist()
     assert local_centres(rows, 3, np.random.default_rng(0)).tolist() == sent.tolist()
     labels, centres = server_centres([sent[:2], sent[:2], sent[1:]], 4)
     assert (labels[:4].tolist(), len(centres)) == ([*labels[:2].tolist()] * 2, 3)
     np.testing.assert_allclose(centres[np.lexsort(centres.round(9).T[::-1])], sent, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_a_hospital_with_at_most_as_many_rows_as_centres_does_not_send_its_rows(rows):
+    values = 10.0 ** np.arange(rows)[:, None]
+    sent = [local_centres(values, 4, np.random.default_rng(seed)) for seed in range(9)]
+    assert {len(centres) for centres in sent} == {rows // 2}
+    if rows < 4:  # of four rows, one can be a cluster of its own
+        assert not np.isin(np.concatenate(sent), values).any()
+
+
+def test_kfed_refuses_a_federation_whose_hospitals_have_one_row_each():
+    view = view_of([hospital([1, 0], np.array([[value]])) for value in (0.0, 1.0)])
+    with pytest.raises(Unfit, match="local_clusters: no hospital has the two training rows"):
+        KFed(features="values").setup(view)
+
+
+def test_a_hospital_of_one_row_belongs_to_the_nearest_of_the_servers_centres():
+    groups = [np.array([[0.0], [1.0], [20.0], [21.0]]), np.array([[0.2], [0.8], [20.2], [20.8]]), np.array([[19.0]])]
+    view = view_of([hospital([1, len(rows) - 1], rows) for rows in groups])
+    for inherit in (False, True):
+        state = own_state(
+            KFed(clusters=2, local_clusters=2, features="values", inherit=inherit).setup(view), PatientState
+        )
+        far = int(state.clusters.means[:, 0].argmax())
+        assert state.rows[:, far].tolist() == [2, 2, 1]
 
 
 def test_the_server_searches_among_three_to_eight_clusters_and_fewer_than_points():

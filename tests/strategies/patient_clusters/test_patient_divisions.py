@@ -73,8 +73,10 @@ def test_patients_of_a_run_are_divided_as_a_loop_over_hospitals_says(federation)
     for h in ids:
         theirs, at = labels[at : at + len(by_hospital[h])], at + len(by_hospital[h])
         for x in federation.X[federation.rows(h, "train")].astype(float):
-            expected[h, theirs[((by_hospital[h] - x) ** 2).sum(axis=1).argmin()]] += 1
-            plain[h, ((centres - x) ** 2).sum(axis=1).argmin()] += 1
+            plain[h, nearest := ((centres - x) ** 2).sum(axis=1).argmin()] += 1
+            if len(theirs):
+                nearest = theirs[((by_hospital[h] - x) ** 2).sum(axis=1).argmin()]
+            expected[h, nearest] += 1
     assert outcome.clusters_of_patients is not None
     assert outcome.clusters_of_patients.tolist() == expected.tolist()
     assert expected.tolist() != plain.tolist(), "or it would not matter"

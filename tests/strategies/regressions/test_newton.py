@@ -172,7 +172,7 @@ def test_large_counts_have_the_same_slopes(tmp_path: Path):
 )
 def test_columns_that_are_too_large_for_the_grid_are_refused(tmp_path: Path, strategy):
     wide = T._replace(X=T.X * [1, 1e4, 1])
-    with pytest.raises(HospitalFailed, match=r"data\.preprocessing: columns or labels are too large .* use standard"):
+    with pytest.raises(HospitalFailed, match=r"data\.preprocessing: a column is too large .* set standard"):
         run_strategy(federation_of(tmp_path / "x", wide, T.y), strategy)
 
 

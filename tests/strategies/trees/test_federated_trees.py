@@ -220,7 +220,7 @@ def test_bytes_of_histograms(tmp_path):
     [
         (
             FedAvg(),
-            r"^strategy\.name: 'FedAvg' averages parameters, which boosted trees do not have; choose one of centr",
+            r"^strategy\.name: 'FedAvg' cannot grow boosted trees; choose one of centr.*, or another model\.name$",
         ),
         (FederatedTrees(), None),
     ],

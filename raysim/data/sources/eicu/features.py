@@ -100,7 +100,7 @@ def missing_tables(present: Collection[str], unused: Collection[str]) -> str | N
         if table in present or table in unused:
             continue
         if table == "hospital":
-            parts.append("hospital (costs no feature, but region, beds and teaching of the hospitals)")
+            parts.append("hospital (costs region, beds and teaching of the hospitals, but no feature)")
             continue
         lost: list[str] = []
         thinner: list[str] = []
@@ -109,7 +109,7 @@ def missing_tables(present: Collection[str], unused: Collection[str]) -> str | N
                 if table in sources:
                     (thinner if any(other in present for other in sources) else lost).append(feature)
         costs = [f"costs {_stems(lost)}"] if lost else []
-        costs += [f"leaves {_stems(thinner)} to other tables"] if thinner else []
+        costs += [f"{_stems(thinner)} only from other tables"] if thinner else []
         parts.append(f"{table} ({'; '.join(costs)})")
     number = "one table" if len(parts) == 1 else f"{len(parts)} tables"
     return f"lacks {number} of eICU: {', '.join(parts)}" if parts else None
