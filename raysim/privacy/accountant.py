@@ -54,9 +54,8 @@ LEAST_DELTA = 1e-14
 """The smallest delta for which epsilon can be computed: distributions of privacy losses omit a probability of about
 1e-15."""
 
-MOST_NOISELESS = -20.0
-"""The natural logarithm of a noise multiplier. Noise with at most this multiplier counts as no noise, so that epsilon
-is infinite."""
+MOST_NOISELESS = math.exp(-20.0)
+"""Noise with at most this multiplier counts as no noise, so that epsilon is infinite."""
 
 
 def library() -> Any:
@@ -83,7 +82,7 @@ def epsilon(events: Sequence[Event], delta: float, longer: float = 1.0) -> float
 def _epsilon(events: tuple[Event, ...], delta: float, longer: float = 1.0) -> float:
     if not events:
         return 0.0
-    if any(event.multiplier <= math.exp(MOST_NOISELESS) for event in events):
+    if any(event.multiplier <= MOST_NOISELESS for event in events):
         return math.inf
     whole = [event for event in events if isinstance(event, Gaussian) and event.rate >= 1]
     if len(whole) == len(events):
@@ -172,7 +171,8 @@ def _distribution(event: Event, interval: float) -> Any:
 def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, delta: float) -> float:
     """Return the smallest noise multiplier whose epsilon at ``delta`` is at most ``target``.
 
-    ``events_of(multiplier)`` are the releases that a run makes with this noise multiplier.
+    ``events_of(multiplier)`` are the releases that a run makes with this noise multiplier, of which at least one has
+    this noise.
     """
     from scipy.optimize import brentq
 
@@ -186,8 +186,6 @@ def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, del
         low, high = high, high + 1.0
     while above(low, LONGER) <= 0:
         low, high = low - 1.0, low
-        if low < MOST_NOISELESS:
-            return math.exp(high)
     near = float(brentq(above, low, high, args=(LONGER,), xtol=TOLERANCE))
     low, high = near - NEAR, near + NEAR
     while above(high) > 0:

@@ -120,13 +120,9 @@ def _converted(whole: Floats, delta: float) -> float:
     return float(max(bounds.min(), 0.0))
 
 
-NOISELESS = -14.0
-"""The natural logarithm of the smallest noise multiplier that is tried."""
-
-
 @lru_cache(maxsize=4096)
 def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
-    """Return a noise multiplier for which the bound :func:`epsilon` is at most ``target``.
+    """Return a noise multiplier for which the bound :func:`epsilon` of at least one step is at most ``target``.
 
     Raises ``ValueError`` if there is none: even with very large noise, the bound at a given delta stays above a
     positive value.
@@ -143,6 +139,4 @@ def calibrated(target: float, rate: float, steps: int, delta: float, others: flo
             raise ValueError(f"target: no noise lowers the bound of epsilon to {target:g}; raise the target")
     while above(low) <= 0:
         low -= 4.0
-        if low < NOISELESS:
-            return math.exp(low + 4.0)
     return math.exp(float(brentq(above, low, high, xtol=TOLERANCE)) + TOLERANCE)

@@ -107,10 +107,6 @@ def test_the_multiplier_keeps_the_target_and_two_tolerances_less_do_not(target, 
     assert quick.epsilon(multiplier * math.exp(-2.1e-4), rate, steps, DELTA, beside) > target
 
 
-def test_an_epsilon_that_hardly_any_noise_keeps_gets_the_least_noise():
-    assert quick.calibrated(1e300, 1.0, 1, DELTA) == pytest.approx(math.exp(-12))
-
-
 def test_what_no_noise_keeps_is_refused():
     """What is told besides costs more by itself."""
     assert quick.epsilon(1e9, 0.1, 5, DELTA, others=0.25) > 1.0

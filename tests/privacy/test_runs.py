@@ -42,6 +42,32 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path.parent / "cache"))
 
 
+@pytest.mark.parametrize(
+    "guarantee",
+    [
+        {"unit": "hospital"},
+        {"unit": "patient"},
+        {"unit": "patient", "mode": "local", "equal_epsilon": False},
+        {"unit": "patient", "mode": "local"},
+    ],
+)
+def test_a_run_without_rounds_needs_no_noise_and_runs_again(tmp_path, guarantee):
+    keys = {"epsilon": 3, "delta": 1e-3, "declared_public": ["sizes", "metrics", "preprocessing"]}
+    changes = {"training": {"rounds": 0}, "selection": "all", "privacy": guarantee | keys}
+    first = raysim.run(SMALL | changes, out=tmp_path / "first", in_process=True)
+    assert first.summary["privacy"]["epsilon"] == 0.0
+    again = raysim.run(tmp_path / "first" / "config.yaml", out=tmp_path / "again", in_process=True)
+    assert again.summary["privacy"] == first.summary["privacy"]
+
+
+def test_a_peer_needs_another_hospital(tmp_path):
+    guarantee = {"unit": "patient", "epsilon": 3, "delta": 1e-3, "against": "peer"}
+    changes = {"data": SMALL["data"] | {"hospitals": 1}, "selection": "all", "privacy": guarantee}
+    changes |= {"training": {"rounds": 1}}
+    with pytest.raises(ConfigError, match=r"privacy.against: peer knows its share of the noise, and only one hospital"):
+        raysim.run(SMALL | changes, out=tmp_path / "run", in_process=True)
+
+
 def test_a_run_writes_its_promise_and_runs_again_from_what_it_wrote(tmp_path):
     first = raysim.run(SMALL, out=tmp_path / "first", in_process=True)
     statement = first.summary["privacy"]

@@ -208,7 +208,7 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
     try:
         each = [
             quick.calibrated(others.left(section.epsilon), rate, terms.rounds * steps, section.delta, others.normal)
-            if patients and steps
+            if patients and terms.rounds
             else 0.0
             for patients, rate, steps in zip(terms.patients, terms.rates, terms.steps, strict=True)
         ]
@@ -264,8 +264,8 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
     """Return the section with mode, adversary, epsilon and noise multiplier filled in. A missing epsilon or multiplier
     is computed from the other.
 
-    A missing value stays None if it differs between hospitals, depends on their noisy sizes, or is infinite or 0.
-    Raises ``ConfigError`` if epsilon and multiplier are both given and disagree, or if epsilon is outside the range for
+    A missing value stays None if it differs between hospitals, depends on their noisy sizes, or is infinite or 0, and if
+    there are no rounds. Raises ``ConfigError`` if epsilon and multiplier are both given and disagree, or if epsilon is outside the range for
     which noise can be computed.
     """
     mode, adversary = section.effective_mode, section.headline
@@ -281,7 +281,7 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
     if section.own_steps and section.sizes == "noisy":
         return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not sent yet
     others = _affordable(section, terms)
-    if multiplier is None and epsilon is not None:
+    if multiplier is None and epsilon is not None and terms.rounds:
         if section.own_steps:
             noise = multipliers(section, terms)
             return section.model_copy(

@@ -55,6 +55,11 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
             "privacy.against: server sees all sums before the noise that privacy.mode: central adds; name outsider or "
             "peer"
         )
+    if section.against == "peer" and section.effective_mode in ("pooled", "distributed") and terms.fewest < 2:
+        raise ConfigError(
+            "privacy.against: peer knows its share of the noise, and only one hospital has training rows; name "
+            "outsider or server"
+        )
     _check_system(job)
     _check_attacks(job)
     _check_importance(job)
