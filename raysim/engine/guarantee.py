@@ -34,11 +34,8 @@ class Terms:
     sampled: bool = True
     """Whether patients or rows are sampled at random for each sum in mode ``pooled``. It is false for client programs,
     which use all of them."""
-    evaluations: int = 1
-    """The largest number of times that models are evaluated in the run."""
-
     asked: tuple[tuple[str, int], ...] = ()
-    """How often a hospital sends statistics, by kind; other kinds are sent at most once."""
+    """The largest number of times that a hospital sends statistics or metrics, by kind; 1 for other kinds."""
 
     @property
     def units(self) -> int:

@@ -62,7 +62,6 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
         secure=job.secure is not None,
         left=left,
         fewest=min(least, left) if job.strategy.needs.kind == "clusters" else left,
-        evaluations=_evaluations(job),
         sampled=not job.strategy.uses_programs(),
         asked=tuple(_asked(job).items()),
     )
@@ -161,12 +160,11 @@ def planned(section: PrivacySection, terms: Terms) -> list[Event]:
 
 def times(kind: str, terms: Terms) -> int:
     """Return how often a hospital is planned to send a ``kind`` of noisy statistic."""
-    asked = {plain(each): count for each, count in terms.asked}
-    return terms.evaluations if plain(kind) == plain(MEASURED) else asked.get(plain(kind), 1)
+    return {plain(each): count for each, count in terms.asked}.get(plain(kind), 1)
 
 
 def _asked(job: Job) -> Counter[str]:
-    asked = Counter(job.strategy.asks(job.rounds))
+    asked = Counter({**job.strategy.asks(job.rounds), MEASURED: _evaluations(job)})
     if job.work.class_weights == "balanced":
         asked[LabelCounts.name] += 1
     return +asked
@@ -187,7 +185,7 @@ def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
     if section.epsilon is not None and section.noise_multiplier is None:
         cost = accountant.epsilon(others.gaussians, section.delta) + others.laplace
         if cost >= section.epsilon:
-            often = f" (with metrics {terms.evaluations} times)" if MEASURED in section.noisy else ""
+            often = f" (with metrics {times(MEASURED, terms)} times)" if MEASURED in section.noisy else ""
             raise ConfigError(
                 f"privacy.statistics: noisy statistics cost epsilon {cost:.4g}{often}, which leaves "
                 f"nothing of privacy.epsilon: {section.epsilon:g} for training; give more noise"
@@ -264,9 +262,9 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
     """Return the section with mode, adversary, epsilon and noise multiplier filled in. A missing epsilon or multiplier
     is computed from the other.
 
-    A missing value stays None if it differs between hospitals, depends on their noisy sizes, or is infinite or 0, and if
-    there are no rounds. Raises ``ConfigError`` if epsilon and multiplier are both given and disagree, or if epsilon is outside the range for
-    which noise can be computed.
+    A missing value stays None if it differs between hospitals, depends on their noisy sizes, is infinite or 0, or if
+    there are no rounds. Raises ``ConfigError`` if epsilon and multiplier are both given and disagree, or if epsilon is
+    outside the range for which noise can be computed.
     """
     mode, adversary = section.effective_mode, section.headline
     if section.against is None and terms.secure and mode in ("pooled", "distributed"):

@@ -151,11 +151,9 @@ def guaranteed(job: Job, federation: Federation) -> Statement | None:
     """
     ledger, everyone, terms = Ledger(), np.arange(len(federation.hospitals)), terms_of(job, federation)
     noisy = () if job.privacy is None else job.privacy.noisy
-    for kind in {plain(each): each for each in (SIZE, *_scaled(federation), *noisy)}.values():
-        for _ in range(times(kind, terms) if kind != MEASURED else 0):
+    for kind in {plain(each): each for each in (SIZE, *_scaled(federation), *noisy, MEASURED)}.values():
+        for _ in range(times(kind, terms)):
             ledger.add(0, kind, everyone, 1)
-    for _ in range(terms.evaluations):
-        ledger.add(job.rounds, MEASURED, everyone, 1)
     for round in range(1, job.rounds + 1):
         ledger.add(round, UPDATES[0], everyone, 1)
     return statement(job, federation, ledger, guarantee_of(job, federation))
