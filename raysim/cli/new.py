@@ -87,7 +87,7 @@ def _findings(looked: Looked, found: Tried) -> Iterator[str]:
     keys = [f"data.{key}" for key in ("censored", "na_values", "units") if getattr(proposal, key)]
     for name, marks in proposal.marks.items():
         verb = "sets" if len(keys) == 1 else "set"
-        yield f"numbers: '{name}', with other marks: {marks}; {listed(keys)} {verb} how to read them"
+        yield f"numbers: '{name}', which also holds {marks}; {listed(keys)} {verb} how to read these marks"
     for name, absent in proposal.na_values.items():
         if name not in proposal.marks:
             marks = listed([f"'{mark}'" for mark in absent])

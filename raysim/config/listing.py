@@ -123,7 +123,7 @@ def keys_of(plugin: Any, place: str = "") -> list[Key]:
             continue
         default_text = "required" if default is parameter.empty else value_in_words(default)
         limits = _limits(plugin, name, kind, default)
-        type_ = type_in_words(kind).replace("`", "")
+        type_ = re.sub(r"`([^\w`]+)`", r"'\1'", type_in_words(kind)).replace("`", "")
         keys.append(Key(place + name, type_, default_text, limits, _meaning(plugin, name)))
     return keys
 

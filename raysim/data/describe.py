@@ -254,7 +254,7 @@ def _undefined(s: Summary) -> Text:
     undefined, figure = len(s.hospitals) - s.judged, "AUROC" if s.labels is None else "MAE"
     of = counted(len(s.hospitals), "hospital")
     verb = "is" if undefined == 1 else "are"
-    below.append(f"{undefined:,} of {of} {verb} left out of means of {figure}, and counted")
+    below.append(f"{undefined:,} of {of} {verb} left out of means of {figure}")
     return lines(f"hospitals whose {figure} is undefined", below)
 
 

@@ -110,7 +110,7 @@ class Statement:
             f"epsilon = {_as_text(self.epsilon)}, delta = {self.delta:g} for one {self.unit} against the {self.against}"
         )
         if math.isinf(self.epsilon) and math.isfinite(self.covered[self.against]):
-            guarantee += f" ({_as_text(self.covered[self.against])} for what noise covers)"
+            guarantee += f" (epsilon = {_as_text(self.covered[self.against])} for what noise covers)"
         parts = [f"covers {', '.join(self.covers) or 'nothing'}"]
         if self.declared_public:
             parts.append(f"declared public: {', '.join(self.declared_public)}")

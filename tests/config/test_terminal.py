@@ -78,6 +78,8 @@ def test_keys_have_a_type_default_range_and_meaning():
     assert rows[1:] == ("whole number", "38700", "at least 1", "rows of all hospitals and parts together")
     layers = {key.key: key for key in keys_of(registry.load("models", "mlp", "model"))}["hidden"]
     assert layers[1:3] == ("list of whole numbers", "[256, 128]")
+    decimal = {key.key: key for key in keys_of(registry.load("sources", "table", "source"))}["decimal"]
+    assert decimal[1:] == ("'.', ','", "null", "", "the decimal mark of numbers; null: recognised")
 
 
 @pytest.mark.parametrize("kind", ["strategies", "selections"])

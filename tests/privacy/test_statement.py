@@ -44,7 +44,7 @@ def test_a_promise_in_a_sentence():
 def test_what_is_infinite_is_said_beside_what_noise_covers():
     whole = replace(ONE, epsilons={"server": math.inf})
     assert whole.sentence().startswith(
-        "epsilon = infinite, delta = 1e-05 for one patient against the server (2.346 for what noise covers); covers"
+        "epsilon = infinite, delta = 1e-05 for one patient against the server (epsilon = 2.346 for what noise covers)"
     )
     none = replace(whole, covered={"server": math.inf}, clip=math.inf)
     assert none.sentence().startswith("epsilon = infinite, delta = 1e-05 for one patient against the server; covers")

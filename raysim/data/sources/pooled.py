@@ -97,7 +97,7 @@ class Pooled(BaseModel):
     clients: int = Field(100, ge=1)
     """Number of hospitals among which the rows are divided."""
     partition: Partition = Field(default_factory=Partition)
-    rows: int | None = Field(None, ge=1, description="number of rows to use, sampled at random; None: all")
+    rows: int | None = Field(None, ge=1, description="number of rows to use, sampled at random; null: all")
     seed: Seed = Field(0, description="seed of the partition, the holdout and the sample; the run has a separate seed")
 
     def files(self) -> Iterator[Path]:

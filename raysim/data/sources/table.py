@@ -47,14 +47,14 @@ class Table(BaseModel):
 
     path: Path = Field(description="a .csv, .csv.gz or .parquet file, or one for each hospital: sites/*.csv")
     silo: str | None = Field(
-        None, description="the column that names the hospital; None: the hospitals are named by the files of path"
+        None, description="the column that names the hospital; null: the hospitals are named by the files of path"
     )
     label: str = Field(description="the column to predict")
     task: Literal["classification", "regression"] = Field("classification", description="the kind of label")
     unlabelled: Literal["refuse", "drop"] = Field("refuse", description="rows without a label: refuse, or drop them")
     positive: str | None = Field(None, description="the class of a binary label that is the event")
-    numeric: list[str] | None = Field(None, description="numeric features; None: every further column of numbers")
-    categorical: list[str] | None = Field(None, description="categorical features; None: every further column of text")
+    numeric: list[str] | None = Field(None, description="numeric features; null: every further column of numbers")
+    categorical: list[str] | None = Field(None, description="categorical features; null: every further column of text")
     drop: list[str] = Field([], description="columns that are not features")
     na_values: list[str] | dict[str, list[str]] = Field(
         [], description="values that mean a missing value: of all features (-999, ?), or {column: [-999]}"
@@ -65,10 +65,10 @@ class Table(BaseModel):
     units: dict[str, list[str]] = Field(
         {}, description='spellings of units behind numbers, which are removed: {glucose: [mg/dl, "mg/dL"]}'
     )
-    separator: str | None = Field(None, description="the separator of columns in a text file; None: recognised")
-    decimal: Literal[".", ","] | None = Field(None, description="the decimal mark of numbers; None: recognised")
-    encoding: str | None = Field(None, description="the encoding of a text, such as cp1252; None: recognised")
-    hospitals: list[str] | None = Field(None, description="the hospitals to include; None: all")
+    separator: str | None = Field(None, description="the separator of columns in a text file; null: recognised")
+    decimal: Literal[".", ","] | None = Field(None, description="the decimal mark of numbers; null: recognised")
+    encoding: str | None = Field(None, description="the encoding of a text, such as cp1252; null: recognised")
+    hospitals: list[str] | None = Field(None, description="the hospitals to include; null: all")
     group: str | None = Field(None, description="the column that names the patient, for split.by: patient")
     part: str | None = Field(None, description="the column that names the part, as split.column")
     sex: str | None = Field(None, description="the column of the patient's sex; it stays a feature unless dropped")
@@ -77,7 +77,7 @@ class Table(BaseModel):
     )
     age: str | None = Field(None, description="the column of the patient's age; it stays a feature unless dropped")
     age_unit: Literal["years", "months", "days"] | None = Field(
-        None, description="the unit of the age; None: years, and a name or values unlike years are refused"
+        None, description="the unit of the age; null: years, and a name or values unlike years are refused"
     )
     _scores: tuple[str, ...] = PrivateAttr(())
     attributes: list[str] | dict[str, dict[str, str]] = Field(
