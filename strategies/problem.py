@@ -79,8 +79,8 @@ class Objective:
     proximal: tuple[Proximal, ...] = ()
     contrast: tuple[float, float] | None = None
     """The weight and the temperature of a contrastive term (MOON): ``weight`` times the mean over a batch of
-    ``softplus((cos(z, z_own) - cos(z, z_start)) / temperature)``. ``z`` is the representation of a row (the input of
-    the last layer) by the model being trained, ``z_start`` by the model that the hospital started from, and ``z_own``
+    ``softplus((cos(z, z_own) - cos(z, z_start)) / temperature)``. A representation of a row is the input of the model's
+    last layer: ``z`` by the model being trained, ``z_start`` by the model that the hospital started from, and ``z_own``
     by the hospital's stored model. Before a model is stored, ``z_own`` equals ``z_start``."""
     frozen: Mask | None = None
     """Whether each parameter keeps its value in training, ``[P]``; None: all parameters are trained."""

@@ -195,9 +195,9 @@ class RunResult(Results):
     ) -> Predictions:
         """Predict new rows, given as a data frame with the training data's columns, or as the path of a file with them.
 
-        The result has the index of ``rows``; blank rows are left out. It is a series of probabilities of the event for
-        two classes, a frame with one column per class for more than two, and a series in the label's unit for a numeric
-        label.
+        The result has the index of ``rows``; blank rows are left out. For two classes it is a series of probabilities
+        of the event, and for more classes a frame with one column per class. For a numeric label it is a series in the
+        label's unit.
 
         Each row is predicted with the model of its hospital. A column of ``rows`` names the hospital, or ``hospital``
         applies to all rows. ``model`` is a name in :attr:`models`; None: the main model. Raises ``DataError`` for rows

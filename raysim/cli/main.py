@@ -1,8 +1,8 @@
 """The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands of other packages.
 
-Exit codes: 0 for success, 1 for an internal error, 2 for bad input (with one line on how to correct it), 130 if
-interrupted, 141 if the reader of the output has closed it, and 143 if terminated. Commands import what they need only
-when they run, so that ``raysim --help`` is quick.
+The exit code is 0 for success, 1 for an internal error, and 2 for bad input (with one line on how to correct it). It is
+130 if interrupted, 141 if the reader of the output has closed it, and 143 if terminated. Commands import what they need
+only when they run, so that ``raysim --help`` is quick.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ class Statement:
     unit: str
     """The privacy unit, whose data is hidden: ``hospital``, ``patient``, or ``example`` (one row)."""
     mode: str
-    """Where noise is added: by the server to the sum of a round (``central``), by hospitals in shares to a secure sum
-    (``distributed``), by each hospital to its own updates or steps (``local``), or once to the sum over all hospitals'
-    patients (``pooled``)."""
+    """Where noise is added: ``central`` (by the server, to the sum of a round), ``distributed`` (by hospitals, in
+    shares, to a secure sum), ``local`` (by each hospital, to its own updates or steps) or ``pooled`` (once, to the sum
+    over all hospitals' patients)."""
     against: str
     """The adversary for whom :attr:`epsilon` is stated: ``outsider``, ``peer`` or ``server``."""
     delta: float

@@ -39,8 +39,8 @@ def linear_writer(predictor: Predictor, owner: str) -> Callable[[Path], None]:
 
     ``owner`` names the model's parameters, such as ``global`` or ``personal/<hospital>``. For a row's features ``x
     [F]`` the output is ``link^-1(intercept + coefficients . x)``. The link is ``logit`` for two classes, ``softmax``
-    for more (each coefficient is then a list with one entry per class), ``log`` if the label is a
-    count, and ``identity`` for other numbers. The coefficients of a recalibrated model include its recalibration.
+    for more, ``log`` if the label is a count, and ``identity`` for other numbers. With ``softmax`` each coefficient is
+    a list with one entry per class. The coefficients of a recalibrated model include its recalibration.
     """
     theta, shift = predictor.served.of(owner)
     fitted, model = predictor.preprocessing, predictor.model

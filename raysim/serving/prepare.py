@@ -45,8 +45,9 @@ def features(rows: pd.DataFrame) -> Any:
 
     For trees, a missing value stays NaN, and a category is given by its index.
 
-    Raises ``ValueError``, which names the column, if a column is missing, has dates or times as Python objects,
-    infinite numbers, or texts instead of numbers, or lacks values although training had preprocessing ``none``.
+    Raises ``ValueError``, which names the column, if a column is missing, or has dates or times as Python objects,
+    infinite numbers, or texts instead of numbers. It is also raised for missing values if training had preprocessing
+    ``none``.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]

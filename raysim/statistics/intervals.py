@@ -28,8 +28,8 @@ BISECTIONS = 60
 """Number of bisections of the interval from 0 to 1 that determine a confidence limit to the last bit."""
 
 ENOUGH = 2.5
-"""The logit interval is used if the number of rows of the rarer class, times the distance of the AUROC from the nearer
-of 0 and 1, is at least this.
+"""The logit interval is used if a product is at least this: the number of rows of the rarer class times the distance of
+the AUROC from the nearer of 0 and 1.
 """
 
 FEW_ROWS = 10

@@ -164,8 +164,8 @@ def record_training(
 ) -> tuple[int, int]:
     """Record the messages of a round's local updates. Return the bytes that hospitals received and sent.
 
-    A model has ``size`` parameters. A hospital sends its update (one for each group of rows on which it trains), its
-    number of rows, its loss if the client selection receives ``losses``, and further answers of its client program.
+    A model has ``size`` parameters. A hospital sends an update for each group of rows on which it trains, its number of
+    rows, and further answers of its client program. It also sends its loss if the client selection receives ``losses``.
     ``vector_bytes [H]`` is the size of each update if updates are compressed. Training on pooled rows adds no bytes.
     """
     if POOLED in ids:

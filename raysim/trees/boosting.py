@@ -127,8 +127,9 @@ def boosted(
 
     - ``bins``: the bins of the columns; by default computed from ``X``.
     - ``forest``: the trees to which the new trees are added; by default none.
-    - ``columns(t)`` returns a mask ``[F]`` of the columns that the trees of boosting step ``t`` may split by, and
-      ``rows(t)`` a mask ``[n]`` of the rows on which these trees are grown. None means all.
+    - ``columns(t)`` returns a mask ``[F]`` of the columns that the trees of boosting step ``t`` may split by; None
+      means all.
+    - ``rows(t)`` returns a mask ``[n]`` of the rows on which these trees are grown; None means all.
     - ``held``: validation rows, which decide how many trees are kept if there are :func:`enough` of them; by default
       all trees are kept.
     """

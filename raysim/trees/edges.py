@@ -9,8 +9,8 @@ With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the small
 of the values are not larger. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of ``v_k`` and
 ``w_k``. Equal edges count once, and there is no edge after the largest value.
 
-With ``edges: exact`` all 32 bits are used. With ``edges: codes`` values with the same first 16 bits count as equal, and
-edge ``k`` is the midpoint of the largest number that begins with the bits of ``v_k`` and the smallest number that
+With ``edges: exact`` all 32 bits are used. With ``edges: codes`` values with the same first 16 bits count as equal.
+Edge ``k`` is then the midpoint of two numbers: the largest that begins with the bits of ``v_k``, and the smallest that
 begins with the bits of ``w_k``. Recorded values between ``v_k`` and edge ``k`` differ from ``v_k`` by at most 1/128 of
 ``|v_k|``.
 """

@@ -10,8 +10,8 @@ steps with this curvature, corrected by earlier gradients (L-BFGS). The intercep
 common intercept. This shrinkage avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never leaves a hospital;
 hospitals without training rows use the common intercept.
 
-Without a ``ridge`` penalty, the fit stops as ``separated`` if one hyperplane separates the classes of all hospitals
-(steps hardly get shorter), or if parallel hyperplanes separate the classes within each hospital (``tau`` exceeds 30).
+Without a ``ridge`` penalty, the fit stops as ``separated`` in two cases. One hyperplane separates the classes of all
+hospitals (steps hardly get shorter), or parallel hyperplanes separate them within each hospital (``tau`` exceeds 30).
 
 Counts are fitted with the same approximation. Other numeric labels are fitted with the exact likelihood, and a
 ``ridge`` is then not possible (:mod:`raysim.strategies.regressions.linear_mixed`).
@@ -71,8 +71,8 @@ STOP = 1e-13
 PAIRS = 10
 """The number of earlier steps by which L-BFGS corrects the curvature."""
 FALLING, SHORTER = 0.6, 0.8
-"""In diverging steps, the expected rise of the likelihood is below the first share of the previous rise, but the step
-is longer than the second share of the previous step."""
+"""In a diverging step, the likelihood is expected to rise by less than the first share of the previous rise. But the
+step is longer than the second share of the previous step."""
 WIDEST = math.log(30.0)
 """The largest logarithm of the intercepts' standard deviation. Without a ridge, a fit beyond this value ends as
 separated."""

@@ -281,8 +281,8 @@ def _of_coins() -> list[str]:
 
 
 def _check_size(section: PrivacySection, terms: Terms) -> None:
-    """Raise ``ConfigError`` if the clipping bound or the noise is too large for the integers that store sums, or if the
-    noise on hospitals' bits for adaptive clipping is too small.
+    """Raise ``ConfigError`` if the clipping bound or the noise is too large for the integers that store sums. Raise it
+    also if the noise on hospitals' bits for adaptive clipping is too small.
     """
     multiplier = section.noise_multiplier or 0.0
     if section.adaptive is not None:

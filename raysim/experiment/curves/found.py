@@ -1,9 +1,9 @@
-"""The findings of a curve: each strategy's best value, whether it is shown to be better than others, and whether it is
+"""The findings of a curve: each strategy's best value, whether it is demonstrably better than others, and whether it is
 the smallest or largest tried.
 
 All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals
-(:func:`raysim.statistics.differences.paired.paired`), at the hospitals and seeds where the metric is defined for all
-values. The confidence intervals hold jointly for all pairs
+(:func:`raysim.statistics.differences.paired.paired`). Only hospitals and seeds count where the metric is defined for
+all values. The confidence intervals hold jointly for all pairs
 (:func:`raysim.statistics.differences.simultaneous.adjusted`).
 """
 

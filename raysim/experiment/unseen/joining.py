@@ -98,8 +98,8 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
     """Fit the model head of hospital ``h`` to its labelled test rows; the shared body of the model does not change.
 
     ``joined`` has the indices of these rows. The head's weights have an L2 penalty of :data:`RIDGE`. Returns None if
-    these rows have fewer than two different labels, if there are more than two classes, if the hospital does not use a
-    single model of the server, or if the model's output is not linear in the head.
+    these rows have fewer than two different labels, or if there are more than two classes. Returns None also if the
+    hospital does not use a single model of the server, or if the model's output is not linear in the head.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")

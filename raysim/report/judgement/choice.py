@@ -9,8 +9,8 @@ A method is unbeaten if no other method is better than it. The rules apply in th
 - Else choose the unbeaten method with the best mean; methods better than the reference come first.
 - If an unbeaten method has a simpler model than the chosen one, only unbeaten methods with the simplest model remain.
   Choose the reference if it is one of them, else the method with the best mean.
-- Of unbeaten methods that are equivalent to the chosen one, have no more complex model, and send at most :data:`LESS`
-  times as many bytes, choose the one that sends the fewest bytes.
+- An unbeaten method replaces the chosen one if both are equivalent, its model is not more complex, and it sends at most
+  :data:`LESS` times as many bytes. Of several such methods, choose the one that sends the fewest bytes.
 """
 
 from __future__ import annotations
