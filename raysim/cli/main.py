@@ -302,7 +302,8 @@ def _add_commands() -> None:
 
     Another package cannot take the name of a raysim command.
     """
-    from raysim.core.installed import registered
+    from raysim.core.errors import ConfigError
+    from raysim.core.installed import loaded, registered
 
     taken = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     for entry in registered("commands"):
@@ -313,8 +314,13 @@ def _add_commands() -> None:
                 file=sys.stderr,
             )
             continue
+        try:
+            command = loaded(entry, "raysim.commands")
+        except ConfigError as error:
+            print(f"raysim: {error}", file=sys.stderr)
+            continue
         taken.add(entry.name)
-        app.command(entry.name)(entry.load())
+        app.command(entry.name)(command)
 
 
 def _configuration(path: Path | None, overrides: list[str] | None, seed: int | None) -> Config:

@@ -13,6 +13,7 @@ import sys
 import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -22,6 +23,8 @@ from pydantic.fields import FieldInfo
 from raysim.config.sections.plugin_sections import PlugIn
 from raysim.core import registry
 from raysim.core.defaults import table
+from raysim.core.errors import ConfigError
+from raysim.core.installed import loaded
 from raysim.strategies import GROUPS
 
 ENGINE = ("n_features", "n_outputs")
@@ -76,11 +79,19 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
         title = ""
         if kind == "strategies":
             title = GROUPS.get(entry.module.removeprefix("raysim.strategies.").partition(".")[0], "of other packages")
-        summary = " ".join(documentation(entry.load()).partition("\n\n")[0].split())
+        summary = _summary(entry)
         groups.setdefault(title, []).append(Plugin(name, summary))
     for plugins in groups.values():
         plugins.sort(key=lambda each: each.name != table()["reference"])  # the reference comes first
     return {title: plugins for title, plugins in groups.items() if plugins}
+
+
+def _summary(entry: EntryPoint) -> str:
+    try:
+        plugin = loaded(entry, "list")
+    except ConfigError as error:
+        return str(error).removeprefix(f"list: '{entry.name}' ")
+    return " ".join(documentation(plugin).partition("\n\n")[0].split())
 
 
 def documentation(plugin: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.importing import by_path
-from raysim.core.installed import is_own, registered
+from raysim.core.installed import is_own, loaded, loaded_if_sound, registered
 
 
 @cache
@@ -50,7 +50,7 @@ def load(kind: str, name: str, field: str) -> Any:
     registered = entries(kind)
     spelled_alike = [entry for entry in registered.values() if _plain(entry.name) == _plain(name)]
     for entry in sorted(spelled_alike, key=lambda entry: (entry.name != name, not is_own(entry))):
-        return entry.load()
+        return loaded(entry, field)
     raise ConfigError(f"{field}: '{name}' is not a known name; {nearest(name, registered)}")
 
 
@@ -72,9 +72,7 @@ def name_of(kind: str, cls: type) -> str | None:
         if place == (cls.__module__, cls.__qualname__):
             return name
     for name, (_, attribute) in places.items():
-        if (
-            attribute == cls.__qualname__ and entries(kind)[name].load() is cls
-        ):  # registered by a module that imports it
+        if attribute == cls.__qualname__ and loaded_if_sound(entries(kind)[name]) is cls:  # its module imports it
             return name
     return None
 

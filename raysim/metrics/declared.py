@@ -15,7 +15,7 @@ import numpy as np
 
 from raysim.core.arrays import Floats
 from raysim.core.errors import ConfigError
-from raysim.core.installed import registered
+from raysim.core.installed import loaded, registered
 from raysim.metrics.counts import BinaryCounts, ClassCounts, ErrorSums
 from raysim.metrics.rows import BinaryRows, ClassRows, ErrorRows
 
@@ -213,7 +213,7 @@ def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
     figures = list(own)
     taken = {"n", "events", *(figure.name for figure in _OWN)}
     for entry in registered("figures"):
-        figure = entry.load()
+        figure = loaded(entry, "raysim.figures")
         if not isinstance(figure, Figure):
             raise ConfigError(
                 f"raysim.figures: '{entry.name}' is neither a ScoreFigure nor an ErrorFigure; register one"

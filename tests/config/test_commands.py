@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -97,3 +98,75 @@ def test_a_name_of_raysim_s_own_means_the_same_whatever_is_installed(installed: 
     assert done.returncode == 0, done.stderr
     done = raysim(installed, "plan", "--nodes", "1x2cpu", *settings(SMALL | {"strategy": "Fed_Prox"}))
     assert "raysim: strategy: 'Other' takes no configuration; make it a dataclass" in done.stderr
+
+
+BROKEN = """
+[raysim.commands]
+broken = brokenpackage.syntax:say
+
+[raysim.strategies]
+broken = brokenpackage.syntax:Mine
+absent = brokenpackage.needs:Mine
+empty = brokenpackage:Mine
+ending = brokenpackage.ends:Mine
+FedAvg_ = brokenpackage.syntax:FedAvg
+
+[raysim.selections]
+broken = brokenpackage.syntax:Mine
+"""
+
+REASONS = {
+    "broken": ("SyntaxError: invalid syntax (syntax.py, line 1)", "brokenpackage.syntax:Mine"),
+    "absent": ("ModuleNotFoundError: No module named 'not_installed'", "brokenpackage.needs:Mine"),
+    "empty": ("AttributeError: module 'brokenpackage' has no attribute 'Mine'", "brokenpackage:Mine"),
+    "ending": ("the module called sys.exit(3)", "brokenpackage.ends:Mine"),
+}
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """A folder with an installed package whose plug-ins cannot be imported."""
+    package = tmp_path / "site" / "brokenpackage"
+    package.mkdir(parents=True)
+    metadata = tmp_path / "site" / "brokenpackage-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: brokenpackage\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(BROKEN)
+    for name, text in {"__init__": "", "syntax": "def (:", "needs": "import not_installed"}.items():
+        (package / f"{name}.py").write_text(text)
+    (package / "ends.py").write_text("import sys\nsys.exit(3)")
+    return tmp_path
+
+
+def test_a_plug_in_that_cannot_be_imported_is_one_line_and_leaves_the_others_alone(broken: Path):
+    lines = {
+        name: f"'{name}' cannot be imported ({reason}); mend {place}, or uninstall the package brokenpackage"
+        for name, (reason, place) in REASONS.items()
+    }
+    command = lines["broken"].replace(":Mine", ":say")
+    for name, line in lines.items():
+        done = raysim(broken, "run", "--in-process", *settings(SMALL | {"strategy": name}))
+        assert done.returncode == 2
+        assert said(done.stderr)[-1] == f"raysim: strategy.name: {line}"
+        assert said(done.stderr)[0] == f"raysim: raysim.commands: {command}"
+    listed = raysim(broken, "list", "strategies", "--json")
+    assert listed.returncode == 0, listed.stderr
+    summaries = {each["name"]: each["summary"] for each in json.loads(listed.stdout)}
+    assert {name: f"'{name}' {summaries[name]}" for name in lines} == lines
+    assert summaries["fedavg"].startswith("Federated averaging")
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"privacy.declared_public": "[nothing]"}, "privacy.declared_public: 'nothing' is not a kind of message"),
+        ({"selection": "all"}, ""),
+        ({"selection": "uniform"}, "does not do; set selection to all or poisson"),
+        ({"strategy": "fedprox", "model": "boosted_trees"}, "choose one of centralized, chip, clust_psi"),
+    ],
+)
+def test_a_broken_plug_in_that_is_not_named_changes_no_message(broken: Path, values: dict[str, object], line: str):
+    private = {} if "model" in values else {"privacy.unit": "hospital", "privacy.epsilon": 8, "privacy.clip": 1}
+    done = raysim(broken, "run", "--in-process", "--out", "out", *settings(SMALL | private | values))
+    assert done.returncode == (2 if line else 0), done.stderr
+    assert line in said(done.stderr)[-1]

@@ -37,6 +37,73 @@ class Flat(nn.Linear):
         return super().forward(X).sum(1)
 
 
+class InPlace(nn.Linear):
+    def forward(self, X: Tensor) -> Tensor:
+        X += 1
+        return super().forward(X)
+
+
+class Pair(nn.Linear):
+    def forward(self, X: Tensor) -> Any:
+        return super().forward(X), X
+
+
+class Centred(nn.Linear):
+    def forward(self, X: Tensor) -> Tensor:
+        return super().forward(X - X.mean(0))
+
+
+class OneNorm(nn.Linear):
+    """Each row is divided by its norm, which has no gradient at 0."""
+
+    def forward(self, X: Tensor) -> Tensor:
+        return super().forward(X / X.norm(dim=1, keepdim=True).clamp_min(1e-12))
+
+
+class TwoInputs(nn.Linear):
+    def forward(self, X: Tensor, hidden: Tensor) -> Tensor:
+        return super().forward(X) + hidden
+
+
+class Lazy(nn.Sequential):
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__(nn.LazyLinear(n_outputs))
+
+
+class NoSuper(nn.Module):
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        self.layer = nn.Linear(n_features, n_outputs)
+
+
+class Masked(nn.Linear):
+    """A constant that is not finite, of which a module makes no part of its state."""
+
+    def __init__(self, n_features: int, n_outputs: int, persistent: bool) -> None:
+        super().__init__(n_features, n_outputs)
+        self.register_buffer("mask", torch.tensor([-torch.inf]), persistent)
+
+
+class TwoNames(nn.Module):
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.first = self.second = nn.Linear(n_features, n_features)
+        self.last = nn.Linear(n_features, n_outputs)
+
+
+class Tied(nn.Module):
+    """Two layers share their weight."""
+
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(n_features, n_features), nn.Linear(n_features, n_features)
+        self.second.weight = self.first.weight
+        self.last = nn.Linear(n_features, n_outputs)
+
+    def forward(self, X: Tensor) -> Tensor:
+        outputs: Tensor = self.last(self.second(torch.tanh(self.first(X))))
+        return outputs
+
+
 @dataclass(frozen=True)
 class Ridge:
     """A family as a user's package might add it."""
@@ -113,12 +180,28 @@ def test_a_users_family_is_taken() -> None:
         (Wide, {"depth": 2}, "model.options: {depth: 2} does not construct Wide"),
         (Narrow, {}, "model: Narrow cannot be called with 3 rows of 4 features (RuntimeError: mat1 and mat2 shapes"),
         (Flat, {}, "model: Flat turns 3 rows into outputs of shape (3,), not (3, 2)"),
+        (Pair, {}, "model: Pair returns a tuple; return one tensor of shape (3, 2)"),
+        (InPlace, {}, "model: InPlace changes its input in place"),
+        (Centred, {}, "model: Centred combines rows when it is evaluated"),
+        (TwoInputs, {}, "model: TwoInputs cannot be called with 3 rows of 4 features (TypeError: "),
+        (Lazy, {}, "model: Lazy has '0.weight' without a shape"),
+        (NoSuper, {}, "model.options: {} does not construct NoSuper: AttributeError: cannot assign module"),
+        (Masked, {"persistent": True}, "model: Masked starts with 'mask' not finite"),
+        (TwoNames, {}, "model: TwoNames has one layer under the names 'first' and 'second'"),
     ],
 )
 def test_what_is_refused(family: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         build_model(family, 4, 2, options=options)
     assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(("family", "options"), [(OneNorm, {}), (Masked, {"persistent": False}), (Tied, {})])
+def test_a_model_that_is_taken_is_copied_for_export(family: Any, options: dict[str, Any]) -> None:
+    model = build_model(family, 4, 2, options=options, precision="float64")
+    theta, X = model.initial(rng()), rng().normal(size=(5, 4))
+    exported = model.as_module(theta)(torch.from_numpy(X)).detach().numpy()
+    np.testing.assert_allclose(exported, model.logits(theta, X), rtol=1e-12)
 
 
 def test_terms_are_checked() -> None:

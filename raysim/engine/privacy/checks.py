@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from raysim.config.sections.privacy import PREPROCESSING, PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
+from raysim.core.installed import is_own
 from raysim.data.federation import Federation
 from raysim.engine.guarantee import Guarantee, Terms
 from raysim.engine.privacy.calibration import bit_noise, calibrated, largest_clip, terms_of
@@ -274,10 +275,9 @@ def _check_cohorts(job: Job) -> None:
 
 
 def _of_coins() -> list[str]:
-    """Return the names of the registered client selections that sample each hospital independently (Poisson
-    sampling).
-    """
-    return [name for name, entry in registry.entries("selections").items() if entry.load()().rate() is not None]
+    """Return the names of raysim's client selections that sample each hospital independently (Poisson sampling)."""
+    own = {name: entry for name, entry in registry.entries("selections").items() if is_own(entry)}
+    return [name for name, entry in own.items() if entry.load()().rate() is not None]
 
 
 def _check_size(section: PrivacySection, terms: Terms) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from raysim.config.sections.privacy import METRICS, PREPROCESSING, SIZE, UPDATES, WITHOUT_NOISE, PrivacySection, plain
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
+from raysim.core.installed import loaded_if_sound
 from raysim.strategies.base import Program, Statistic
 from raysim.traffic.ledger import RECALIBRATION
 
@@ -43,8 +44,8 @@ def _of_plugins(job: Job) -> set[str]:
     modules = [type(job.strategy).__module__, type(job.selection).__module__]
     for group in ("strategies", "selections"):
         for entry in registry.entries(group).values():
-            entry.load()
-            modules.append(entry.module)
+            if loaded_if_sound(entry) is not None:
+                modules.append(entry.module)
     package = "raysim.strategies."
     modules += [name for name in sys.modules if name.startswith(package)]
     return _named(modules)

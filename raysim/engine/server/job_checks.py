@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from raysim.adversaries.who import TOGETHER
 from raysim.config.sections.evaluation import ClinicalSection, EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
+from raysim.core.installed import loaded_if_sound
 from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.engine.attacks.checks import check_attacks
@@ -72,7 +74,7 @@ def check_trees(job: Job, training: Training, federation: Federation) -> None:
             raise ConfigError(f"model.name: strategy '{job.name}' grows trees; write model.name: boosted_trees")
         return
     if not job.strategy.takes_trees:
-        takes = [name for name in registry.entries("strategies") if _takes_trees(name)]
+        takes = [name for name, entry in registry.entries("strategies").items() if _takes_trees(loaded_if_sound(entry))]
         raise ConfigError(
             f"strategy.name: '{job.name}' cannot grow boosted trees; choose one of {', '.join(sorted(takes))}, or "
             "another model.name"
@@ -83,9 +85,9 @@ def check_trees(job: Job, training: Training, federation: Federation) -> None:
         raise ConfigError(f"data: {error}") from None
 
 
-def _takes_trees(name: str) -> bool:
-    cls = registry.load("strategies", name, "strategy.name")
-    return bool(cls.takes_trees or cls.with_trees is not Strategy.with_trees)
+def _takes_trees(cls: Any) -> bool:
+    of_strategy = isinstance(cls, type) and issubclass(cls, Strategy)
+    return of_strategy and (cls.takes_trees or cls.with_trees is not Strategy.with_trees)
 
 
 def check_declared(job: Job, where: str, label: str) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from raysim.core.errors import ConfigError
+from raysim.core.words import of_type
 
 
 def check_autocast(value: object, device: str, precision: str) -> None:
@@ -46,28 +47,76 @@ def parameter_count(make: Callable[[], nn.Module]) -> int:
         return 0
 
 
+def check_lazy(module: nn.Module, name: str) -> None:
+    """Raise ``ConfigError`` if a parameter or buffer has no shape before the first call (``torch.nn.LazyLinear``)."""
+    lazy = [each for each, tensor in module.state_dict(keep_vars=True).items() if nn.parameter.is_lazy(tensor)]
+    if lazy:
+        raise ConfigError(f"model: {name} has '{lazy[0]}' without a shape; use layers that have sizes, not lazy ones")
+
+
 def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:
     """Check that a module can be trained, and return whether it draws random numbers in training (dropout).
 
     Raises ``ConfigError`` if the module has no parameters, if it cannot turn rows ``[n, n_features]`` into outputs
-    ``[n, n_outputs]``, or if it draws random numbers when it is evaluated. The check may change the module's buffers.
+    ``[n, n_outputs]``, if it changes these rows, or if evaluation draws random numbers or combines rows. The check may
+    change the module's buffers.
     """
     like = next(module.parameters(), None)
     if like is None:
         raise ConfigError(f"model: {name} has no parameters to train")
+    _check_parts(module, name)
     X = torch.zeros(3, n_features, dtype=like.dtype)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             before = torch.get_rng_state()
-            shape = tuple(module.eval()(X).shape)
+            outputs = module.eval()(X)
             between = torch.get_rng_state()
             module.train()(X)
             draws = not torch.equal(between, torch.get_rng_state())
-    except (RuntimeError, ValueError, IndexError) as error:
+    except Exception as error:  # whatever the user's module raises
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(f"model: {name} cannot be called with 3 rows of {n_features} features ({text})") from error
-    if shape != (3, n_outputs):
-        raise ConfigError(f"model: {name} turns 3 rows into outputs of shape {shape}, not (3, {n_outputs})")
+    if not isinstance(outputs, torch.Tensor):
+        raise ConfigError(f"model: {name} returns {of_type(outputs)}; return one tensor of shape (3, {n_outputs})")
+    if outputs.shape != (3, n_outputs):
+        raise ConfigError(
+            f"model: {name} turns 3 rows into outputs of shape {tuple(outputs.shape)}, not (3, {n_outputs})"
+        )
+    if X._version:
+        raise ConfigError(f"model: {name} changes its input in place; compute a new tensor, such as x + 1 for x += 1")
+    if getattr(module, "lookup", None) is None and _combines_rows(module.eval(), torch.zeros_like(X)):
+        raise ConfigError(f"model: {name} combines rows when it is evaluated; compute each row's output from this row")
     if not torch.equal(before, between):
         raise ConfigError(f"model: {name} uses random numbers when it is evaluated; use them in training only")
     return draws
+
+
+def _check_parts(module: nn.Module, name: str) -> None:
+    """Raise ``ConfigError`` if an initial value is not finite, or if a layer has several names.
+
+    ``torch.func.functional_call`` would not restore the parameters of a layer with several names.
+    """
+    for each, tensor in module.state_dict().items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ConfigError(
+                f"model: {name} starts with '{each}' not finite; start with finite numbers, or register a constant "
+                "with persistent=False"
+            )
+    names: dict[nn.Module, str] = {}
+    for each, part in module.named_modules(remove_duplicate=False):
+        holds = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+        if holds and names.setdefault(part, each) != each:
+            raise ConfigError(
+                f"model: {name} has one layer under the names '{names[part]}' and '{each}'; keep one name, and call "
+                "the layer twice"
+            )
+
+
+def _combines_rows(module: nn.Module, X: torch.Tensor) -> bool:
+    """Return whether the output of the first row depends on another row, as its gradient at ``X`` shows."""
+    try:
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            (slope,) = torch.autograd.grad(module(X.requires_grad_())[0].sum(), X, allow_unused=True)
+    except RuntimeError:  # the outputs have no gradient, as those of indices
+        return False
+    return slope is not None and bool(slope[1:].nan_to_num().any())

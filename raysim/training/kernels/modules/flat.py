@@ -14,7 +14,7 @@ from raysim.core.errors import ConfigError
 from raysim.core.words import as_yaml
 from raysim.training.base import Layout, Vector
 from raysim.training.kernels.modules.batch_norms import BATCH_NORMS
-from raysim.training.kernels.modules.checks import check_module, parameter_count
+from raysim.training.kernels.modules.checks import check_lazy, check_module, parameter_count
 from raysim.training.size import check_size
 
 
@@ -54,12 +54,16 @@ class FlatModule:
         try:
             check_size(parameter_count(self._make), options)
             module = self._seeded(0).to(self.torch_dtype)
-        except (TypeError, RuntimeError) as error:
-            raise ConfigError(
-                f"model.options: {as_yaml(options)} does not construct {cls.__qualname__}: {error}"
-            ) from error
+        except ConfigError:
+            raise
         except ValueError as error:
             raise ConfigError(f"model.{error}") from error
+        except Exception as error:  # whatever the user's module raises
+            raise ConfigError(
+                f"model.options: {as_yaml(options)} does not construct {cls.__qualname__}: "
+                f"{type(error).__name__}: {error}".splitlines()[0]
+            ) from error
+        check_lazy(module, cls.__qualname__)
         named, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         carried = [name for name in module.state_dict() if name in buffers and buffers[name].is_floating_point()]
         self._carried = {name: buffers[name].clone() for name in carried}
@@ -87,7 +91,7 @@ class FlatModule:
         """Return a new module whose parameters and buffers are those of ``theta [P]``."""
         named = self._checked(self.views(theta)) | self.constant
         module = self._seeded(0).to(self.torch_dtype)
-        module.load_state_dict({name: named[name] for name in module.state_dict()})
+        module.load_state_dict(named, strict=False)  # a tied parameter has one name in the vector
         return module
 
     def views(self, theta: Vector) -> dict[str, Tensor]:
