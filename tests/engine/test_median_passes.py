@@ -18,6 +18,7 @@ from raysim.engine.attacks.secure_geometric_median import NU, PASSES, Pass
 from raysim.engine.client.local_training import CohortTraining
 from raysim.engine.messages.memory import MODEL
 from raysim.engine.messages.steps import EXTRAS, UPDATE, Leaving
+from raysim.engine.pipeline.secure_sums import SecureSums
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
@@ -105,6 +106,29 @@ def test_a_round_moves_the_model_to_the_median_of_the_updates(federation, rule):
     for mode in ("model", "execute"):
         models = run(federation, median(federation, FedAvg(), mode, rule=rule, rounds=1), 2).models[0]
         assert models - start == pytest.approx(by_hand, abs=1e-9)
+
+
+@pytest.mark.parametrize("strategy", [FedAvg(), Chip(clusters=2, alpha=1.0)])
+def test_a_lost_hospital_changes_no_median_of_another_cluster(federation, strategy, monkeypatch):
+    """Each cluster moves to the median of the updates that arrived, however many others have lost."""
+    deltas, ids = deltas_of(federation, strategy)
+    gone: set[int] = set()
+
+    def lost(self, round, stage, chance, ids):
+        return frozenset(gone & set(ids.tolist()) if chance else ())
+
+    monkeypatch.setattr(SecureSums, "_lost", lost)
+    secure = {"threshold": 2, "minimum": 3, "drop": {"mask": 0.5}}
+    job = median(federation, strategy, secure=secure, rounds=1)
+    cluster = run(federation, job, 1).cluster
+    of = np.zeros(len(SIZES), dtype=int) if cluster is None else cluster
+    gone.add(int(ids[of[ids] == np.bincount(of[ids]).argmax()][0]))
+    start = run(federation, replace(job, rounds=0), 1).models
+    moved = run(federation, job, 1).models - start
+    for row in np.unique(of[ids]):
+        left = (of[ids] == row) & ~np.isin(ids, list(gone))
+        by_hand = geometric_median(deltas[left], nu=NU, passes=PASSES, start=np.zeros(deltas.shape[1])).update
+        assert moved[row] == pytest.approx(by_hand, abs=1e-9)
 
 
 @pytest.mark.parametrize("strategy", [FedAvg(), FedAdam(), Ditto(), Chip(clusters=2)])

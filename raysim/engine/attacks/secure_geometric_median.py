@@ -103,10 +103,11 @@ class SecureGeometricMedian(Step):
 
     def further(self, update: Update) -> LocalProblem | None:
         self.number += 1
-        if self.number >= PASSES or self._problem is None:
+        if update.numbers is None:
             return None
+        # Before sums are scaled up for hospitals that were lost: each sum has its own factor, and the numbers another.
         self._centres = points(update)
-        return self._problem
+        return None if self.number >= PASSES else self._problem
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
         """Return the update as the strategy receives it: each sum is its total weight times the geometric median of its
@@ -115,7 +116,7 @@ class SecureGeometricMedian(Step):
         sent = problem.sent
         if sent is None or update.numbers is None:
             return update
-        sums = points(update) * by_sum(sent).sum(axis=0)[:, None]
+        sums = self._centres * by_sum(sent).sum(axis=0)[:, None]
         return replace(update, sums=sums, numbers=None, problem=problem)
 
 
