@@ -66,8 +66,11 @@ class ComparisonResult(Results):
 
     @cached_property
     def runs(self) -> dict[tuple[str, int], RunResult]:
-        """The single runs by strategy and seed, in the order of execution."""
-        runs = [RunResult(manifest.folder) for manifest in Manifest.read(self.folder).below()]
+        """The single runs by strategy and seed, in the order of execution. Runs that left out hospitals are not among
+        them.
+        """
+        below = [manifest.folder for manifest in Manifest.read(self.folder).below()]
+        runs = [RunResult(folder) for folder in below if folder.is_relative_to(self.folder / "runs")]
         labels = {folder_of(label): label for label in learners.labels(self.config)}
         return {_of_run(run, labels): run for run in runs}
 

@@ -105,6 +105,23 @@ def test_several_rows_of_a_patient_are_said_to_be_taken_as_independent(tmp_path:
     assert "calibration and groups of patients take them as independent, and claim too much" in line.text
 
 
+@pytest.mark.parametrize("file", [True, False])
+def test_codes_of_groups_are_no_ages(file: bool, tmp_path: Path) -> None:
+    """Only ``group_age`` is divided into bands of years: 0 and 1 are two groups, an empty cell is none."""
+    frame = others(seeds=2).assign(group_age=lambda rows: 30.0 + rows["row"] % 60)
+    frame["group_sex"] = (frame["row"] % 3).map({0: 0, 1: 1})
+    frame["group_unit"] = pd.Categorical((frame["row"] % 3).map({0: "007", 1: "7"}))
+    if file:
+        frame.to_csv(tmp_path / "table.csv", index=False)
+    judged = raysim.judge(tmp_path / "table.csv" if file else frame, "fedavg", out=tmp_path / "out")
+    line = judged.answer.card.line("fairness")
+    assert line is not None
+    groups = {name: of["groups"] for name, of in line.figure.items()}
+    assert groups["sex"] == ["0", "1"]
+    assert groups["unit"] == ["007", "7"]
+    assert "to under" in " ".join(groups["age"])
+
+
 def test_a_better_model_is_taken_and_a_search_widens_its_interval(tmp_path: Path) -> None:
     """And bytes are what the predictions say, of no direction."""
     moved = others(seeds=3).assign(bytes=lambda rows: rows["model"].map({"fedavg": 1000, "flower": 4000}))

@@ -16,6 +16,7 @@ from rich.console import Console
 from safetensors.numpy import load_file
 
 import raysim
+from raysim.api.comparison_result import ComparisonResult
 from raysim.config import reading
 from raysim.experiment.one_run import Run
 from raysim.experiment.planning.plan import make_plan
@@ -93,6 +94,16 @@ def test_every_hospital_is_left_out_once(folder: Path) -> None:
         assert sorted(of["hospital"]) == [f"h{h}" for h in range(5)]
         assert of["fold"].nunique() == 5
     assert (folder / "unseen" / "fedavg" / "seed-1" / "fold-5" / "hospitals.csv").is_file()
+
+
+def test_the_runs_of_a_comparison_leave_no_hospital_out(folder: Path) -> None:
+    """The run of each strategy and seed, its metrics and its predictions are those of all hospitals."""
+    result = raysim.load(folder)
+    assert isinstance(result, ComparisonResult)
+    assert result.run("fedavg", 1).folder == folder / "runs" / "fedavg" / "seed-1"
+    means = result.seeds.groupby(["strategy", "model"])["auroc"].mean()
+    table = result.comparison.set_index(["strategy", "model"])["auroc"]
+    assert means.to_dict() == pytest.approx(table.to_dict(), abs=1e-12, nan_ok=True)
 
 
 def test_nobody_serves_where_no_model_can(folder: Path) -> None:
