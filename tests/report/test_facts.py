@@ -72,11 +72,11 @@ def test_quality(auroc, benefit, state, forbids, words) -> None:
 
 def test_quality_says_where_acting_is_worth_it() -> None:
     one = quality(CLASSIFICATION, 0.84, Limits(0.8, 0.88), 9, useful(0.01, 0.02))
-    assert one.text.endswith(" It is worth using between 5 and 40 %, demonstrably at no threshold.")
+    assert one.text.endswith(" It is worth using between 5 and 40 %; this is demonstrated at no threshold.")
     ranges = ((0.01, 0.06), (0.3, 0.4))
     two = quality(CLASSIFICATION, 0.84, Limits(0.8, 0.88), 9, useful(0.01, 0.02, ranges, ((0.02, 0.05), (0.33, 0.33))))
-    text = " It is worth using between 1 and 6 % and between 30 and 40 %, demonstrably between 2 and 5 % and at 33 %."
-    assert two.text.endswith(text)
+    worth = " It is worth using between 1 and 6 % and between 30 and 40 %"
+    assert two.text.endswith(f"{worth}; this is demonstrated between 2 and 5 % and at 33 %.")
     assert two.figure is not None
     assert two.figure["worth_using_demonstrated"] == [[0.02, 0.05], [0.33, 0.33]]
     none = quality(CLASSIFICATION, 0.84, Limits(0.8, 0.88), 9, useful(-0.02, -0.01, ()))

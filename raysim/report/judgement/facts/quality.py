@@ -91,7 +91,7 @@ def _range(useful: Usefulness) -> str:
         return "at no threshold is it worth using"
     of = f" (mean of {useful.seeds} seeds)" if useful.seeds > 1 else ""
     where = _ranges(useful.demonstrated) if useful.demonstrated else "at no threshold"
-    return f"it is worth using {_ranges(useful.worth)}{of}, demonstrably {where}"
+    return f"it is worth using {_ranges(useful.worth)}{of}; this is demonstrated {where}"
 
 
 def _ranges(ranges: Sequence[tuple[float, float]]) -> str:
