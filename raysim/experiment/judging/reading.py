@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from raysim.core.csv_files import text_of
 from raysim.data.tables.columns import is_text
-from raysim.data.tables.reading import EXACT, typed
+from raysim.data.tables.reading import EXACT, typed, with_zeros
 from raysim.data.tables.table_file import check_table, read_table
 from raysim.data.tables.text_form import Keys
 from raysim.experiment.judging.table import AGE, GROUP, IN_FILE
@@ -25,7 +25,8 @@ NAMES = ("hospital", "model", "strategy", "label", "role", "learner", "part")
 NUMBERS = ("probability", "margin")
 
 IDENTIFIERS = ("row", "patient", "seed")
-"""Columns that identify rows. Numbers that a float64 would round stay texts, so that no two become equal."""
+"""Columns that identify rows. Numbers with leading zeros, or that a float64 would round, stay texts, so that no two
+become equal."""
 
 
 def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
@@ -50,8 +51,8 @@ def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
     if not named and is_text(column.type):
         made = typed(column)[0]
         largest = (pc.max(pc.abs(made)).as_py() or 0.0) if pa.types.is_floating(made.type) else 0.0
-        rounded = name in IDENTIFIERS and largest >= EXACT
-        column = column if rounded else made
+        merged = name in IDENTIFIERS and (largest >= EXACT or with_zeros(column))
+        column = column if merged else made
     values: pd.Series[Any] = column.to_pandas()
     if is_text(column.type):
         return values.map(text_of, na_action="ignore")

@@ -101,8 +101,8 @@ def test_what_is_no_table(name: str, content: bytes, said: str, tmp_path: Path) 
         read(tmp_path / name)
 
 
-def test_identifiers_beyond_int64_stay_different(tmp_path: Path) -> None:
-    ids = [str(2**63 + 7 * k) for k in range(len(ROWS))]
+@pytest.mark.parametrize("ids", [[str(2**63 + 7 * k) for k in range(len(ROWS))], ["007", "7", "07", "0"]])
+def test_different_identifiers_stay_different(ids: list[str], tmp_path: Path) -> None:
     for name in ("row", "patient"):
         ROWS.assign(**{name: ids}).to_csv(tmp_path / "p.csv", index=False)
         assert read(tmp_path / "p.csv")[0][name].astype(str).tolist() == ids
