@@ -347,7 +347,7 @@ def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> F
 
 
 def _number(text: str) -> float | None:
-    return float(text) if re.fullmatch(NUMBER, text.strip()) else None
+    return float(text.strip()) if re.fullmatch(NUMBER, text.strip()) else None
 
 
 def _exact(text: str) -> str | None:

@@ -101,7 +101,7 @@ def _value(text: str, compared_as: str) -> Any:
     if not _is_number(text):
         return None
     try:
-        return float(text) if compared_as == "number" else Decimal(text.strip())
+        return float(text.strip()) if compared_as == "number" else Decimal(text.strip())
     except InvalidOperation:  # its exponent is too large for any category
         return None
 
@@ -162,7 +162,7 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
     ``comma`` says whether numbers have a decimal comma.
     """
     marks = [*marks, *(mark.replace(",", ".") for mark in marks if comma)]
-    by_value = [float(mark) for mark in marks if _is_number(mark) and not re.match("[+-]?0[0-9]", mark)]
+    by_value = [float(mark) for mark in marks if re.fullmatch(NUMBER, mark) and not re.match("[+-]?0[0-9]", mark)]
 
     # Some programs write a blank before each text.
     spaced = all(isinstance(value, str) and value[:1] in ("", " ") for value in given.dropna().unique())
@@ -171,7 +171,7 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
         text = _unquoted(value.lstrip() if spaced else str(value))
         absent = text.strip() in missing or text in marks
         number = text.replace(",", ".") if comma else text
-        return None if absent or (_is_number(number) and float(number) in by_value) else text
+        return None if absent or (_is_number(number) and float(number.strip()) in by_value) else text
 
     return _each(given, text)
 

@@ -14,8 +14,8 @@ MISSING = (
 )
 """The texts that mean a missing value in every column of every table, with or without blanks around them."""
 
-TRUE, FALSE = ("1", "True", "TRUE", "true"), ("0", "False", "FALSE", "false")
-"""The texts that are read as true, and those that are read as false."""
+TRUE, FALSE = ("1", "1.0", "True", "TRUE", "true"), ("0", "0.0", "False", "FALSE", "false")
+"""The texts that are read as true, and those that are read as false, in a column of truth values."""
 
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
 """The pattern of a number, without blanks before or after it."""

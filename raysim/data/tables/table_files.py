@@ -144,12 +144,14 @@ def read_files(
         if len(files) > 1 and not table.num_rows:
             remarks.append(f"'{file}' has no rows")
     try:
-        whole = pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
-    except pa.ArrowException as error:
-        raise DataError(
-            f"{field}: a column has different types in different files ({' '.join(str(error).split())[:160]}); "
-            "write this column with one type"
-        ) from None
+        whole = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:  # for example large whole numbers beside floats
+        types: dict[str, set[pa.DataType]] = {}
+        for column in chain(*(table.schema for table in tables)):
+            types.setdefault(column.name, set()).add(column.type)
+        differing = [name for name, found in types.items() if len(found) > 1]
+        texts = [_as_texts(table, differing, field) for table in tables]
+        whole = pa.concat_tables(texts, promote_options="permissive")
     several = tuple((file, each.table.num_rows + each.blank) for file, each in zip(files, read, strict=True))
     form = read[0].form, read[0].decimal
     converted = any(each.decimal == "," or each.thousands for each in read)

@@ -47,10 +47,11 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "what is missing": st.sampled_from(["NA", "", " ", "null", "a"]),
     "numbers as texts": st.sampled_from(["1", "2", "2.0", "-3.5", "1e2", "-0", "0", "+1", " 1"]),
     "zeros before numbers": st.sampled_from(["01", "1.0", "1", "1.00"]),
-    "truth as texts": st.sampled_from(["true", "False", "TRUE", "1", "0"]),
+    "truth as texts": st.sampled_from(["true", "False", "TRUE", "1", "0", "1.0", "0.0"]),
     "codes": st.sampled_from(["007", "7", "010", "10"]),
     "thousands": st.sampled_from(["1,234.5", "12", "1'000", "−7", "2,345"]),
     "other numbers": st.sampled_from(["1:40", "120/80", "5 %", "10-20", "Jan 5, 2020", "3 days 04:00:00"]),
+    "blanks around": st.sampled_from(["\x1f5", "\u00a01", "1\u2003", "5", "\x0b2", " 3"]),
     "diseases": st.sampled_from(["I21.0", "E11", "J18"]),
     "anything": st.sampled_from(["1", "2.5", "3", "<0.3", "?", "5 mg", "n.d.", "a", "true", "2020-01-02", "V45"]),
 }

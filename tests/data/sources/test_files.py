@@ -13,6 +13,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -516,6 +517,32 @@ class TestAFileForEachHospital:
         written(tmp_path, "b.csv", "age,ward,died\n64,B,1\n")
         records = Table(path=tmp_path / "*.csv", label="died").read()
         assert records.features["ward"].tolist() == ["007", "B"]
+
+    @pytest.mark.parametrize("listed", [[], ["x"]])
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (pd.Categorical(["a", "b"]), ["a", "c"]),
+            ([Decimal("1.50"), Decimal(2)], [1, 3]),
+            ([2**60 + 1, 2], [1.5, None]),
+            (np.array([2**63 + 1, 2], np.uint64), [-1, 3]),
+            ([True, False], [1.0, None]),
+            ([True, None], ["TRUE", "0.0"]),
+        ],
+    )
+    def test_columns_of_different_types_are_those_of_one_file(
+        self, one: Any, other: Any, listed: list[str], tmp_path: Path
+    ) -> None:
+        tables = [pd.DataFrame({"hospital": ["a", "b"], "died": [0, 1], "n": range(2), "x": x}) for x in (one, other)]
+        for k, table in enumerate(tables):
+            table.to_parquet(tmp_path / f"{k}.parquet")
+            table.to_csv(tmp_path / f"{k}.csv", index=False)
+        texts = [pd.read_csv(tmp_path / f"{k}.csv", dtype=str, keep_default_na=False) for k in (0, 1)]
+        pd.concat(texts).to_csv(tmp_path / "rows.csv", index=False)
+        keys = {"silo": "hospital", "label": "died", "categorical": [*listed, "..."]}
+        expected = Table(path=tmp_path / "rows.csv", **keys).read().features
+        for pattern in ("?.parquet", "?.csv"):
+            pd.testing.assert_frame_equal(Table(path=tmp_path / pattern, **keys).read().features, expected)
 
     def test_columns_that_differ_are_named(self, tmp_path: Path) -> None:
         written(tmp_path, "a.csv", "age,lactate,died,x\n71,2,0,1\n")
