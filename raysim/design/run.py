@@ -13,7 +13,7 @@ from raysim.core.levels import POWER
 from raysim.core.plain_yaml import dumped
 from raysim.core.words import counted
 from raysim.design.settings import Design, read_design
-from raysim.report import svg
+from raysim.report import possible, svg
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
 from raysim.report.sections.common import plain, set_by
@@ -44,6 +44,19 @@ class Variant:
     """The power to detect that the difference in AUROC between two methods depends on a hospital's size; NaN if this
     power cannot be estimated."""
 
+    @property
+    def visible(self) -> float:
+        """The smallest true difference that is demonstrated in 8 of 10 studies; infinite if no AUROC can be so much
+        higher.
+        """
+        size = self.draws.visible(POWER)
+        return size if possible.visible(size, True, self.sites.auroc) else np.inf
+
+    @property
+    def difference(self) -> str:
+        """A noun phrase on ``visible``."""
+        return f"a difference of {self.visible:.3f}" if np.isfinite(self.visible) else "no possible difference"
+
 
 @dataclass(frozen=True, eq=False)
 class Planned:
@@ -55,18 +68,14 @@ class Planned:
     @property
     def headline(self) -> str:
         """Sentences on the differences that the planned comparison could detect."""
-        design, draws = self.design, self.variants[0].draws
-        hospitals = counted(len(self.variants[0].sites.rows), "hospital")
-        visible = draws.visible(POWER)
-        first = (
-            f"With {hospitals} and {design.seeds} seeds a difference of {visible:.3f} is demonstrated in 8 of 10 "
-            "studies"
-        )
-        if design.difference >= visible:
+        design, plan = self.design, self.variants[0]
+        hospitals = counted(len(plan.sites.rows), "hospital")
+        first = f"With {hospitals} and {design.seeds} seeds {plan.difference} is demonstrated in 8 of 10 studies"
+        if design.difference >= plan.visible:
             return f"{first}: enough for the relevant difference of {design.difference:g}."
         return (
             f"{first}. The relevant difference of {design.difference:g} is demonstrated in "
-            f"{draws.power(design.difference):.0%} of them: this comparison is too small."
+            f"{plan.draws.power(design.difference):.0%} of them: this comparison is too small."
         )
 
     def table(self) -> pd.DataFrame:
@@ -79,7 +88,7 @@ class Planned:
                 "events": int(each.sites.events.sum()),
                 "seeds": each.seeds,
                 "half_width": each.draws.half_width,
-                "visible": each.draws.visible(POWER),
+                "visible": each.visible,
                 "power_difference": each.draws.power(self.design.difference),
                 "power_spread": each.spread,
                 "power_slope": each.slope,
@@ -171,9 +180,10 @@ def notes(found: Planned) -> list[str]:
     if left_out := found.design.undefined():
         sentences.append(f"{counted(left_out, 'hospital')} will have test rows of only one class, and no AUROC.")
     best = max(found.variants[1:], key=lambda each: each.draws.power(found.design.difference))
+    link = ":" if np.isfinite(best.visible) else ", but"
     sentences.append(
-        f"Of twice the hospitals, rows or seeds, {best.name} would help most: a difference of "
-        f"{best.draws.visible(POWER):.3f} is then demonstrated in 8 of 10 studies."
+        f"Of twice the hospitals, rows or seeds, {best.name} would help most{link} {best.difference} is then "
+        "demonstrated in 8 of 10 studies."
     )
     return sentences
 
@@ -200,7 +210,7 @@ def block(found: Planned, seconds: str, report: str) -> Block:
     rows += [
         [
             each.name,
-            f"{each.draws.visible(POWER):.3f}",
+            _cell("visible", each.visible),
             f"{each.draws.power(design.difference):.0%}",
             f"{each.spread:.0%}",
         ]
@@ -219,5 +229,5 @@ def _cell(name: str, value: float) -> str:
     if np.isnan(value):
         return "undefined"
     if name == "visible":
-        return f"{value:.3f}"
+        return f"{value:.3f}" if np.isfinite(value) else "none"
     return f"{100 * value:.0f} %" if name.startswith("power") else f"{value:.0f}"

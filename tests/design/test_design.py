@@ -11,7 +11,7 @@ import pytest
 
 from raysim.cli import main as cli
 from raysim.core.errors import ConfigError
-from raysim.design.run import block, planned
+from raysim.design.run import block, notes, planned
 from raysim.design.settings import read_design
 from raysim.report.terminal.block import MOST, lines
 
@@ -68,6 +68,23 @@ def test_more_of_something_helps_and_the_block_fits_a_screen() -> None:
     assert visible[1] < visible[0] * 0.85
     assert len(lines(block(found, "3 s", "report.html"), 80)) <= MOST
     assert found.headline.startswith("With 12 hospitals and 5 seeds a difference of ")
+
+
+def test_a_difference_beyond_any_auroc_is_not_said_to_be_demonstrated() -> None:
+    """With two hospitals .585 would be needed, but an AUROC of .8 cannot be .585 higher."""
+    sites = [{"name": "north", "rows": 30, "events": 3}, {"name": "south", "rows": 90, "events": 9}]
+    found = planned(read_design({"sites": sites}))
+    assert found.variants[0].draws.visible(0.8) > 0.2
+    assert found.headline.startswith(
+        "With 2 hospitals and 5 seeds no possible difference is demonstrated in 8 of 10 studies. The relevant"
+    )
+    printed = block(found, "3 s", "report.html")
+    assert [row[1] for row in printed.rows[1:]] == ["none", "0.140", "none", "none"]
+    few = planned(read_design({"sites": sites, "auroc": 0.95}))
+    assert notes(few)[-1] == (
+        "Of twice the hospitals, rows or seeds, twice the hospitals would help most, but no possible difference is "
+        "then demonstrated in 8 of 10 studies."
+    )
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,14 @@ def test_nothing_shown():
     )
 
 
+def test_a_gap_that_no_two_aurocs_have_is_not_said_to_be_found():
+    wide = gap("sex", 0.8, 0.8)
+    (said,) = fairness.sentences([replace(wide, pair=replace(wide.pair, visible=1.266))])
+    assert "power" not in said
+    errors = replace(wide, larger=False, pair=replace(wide.pair, visible=1.266))
+    assert "80 % power for 1.266" in fairness.sentences([errors])[0]
+
+
 def test_a_small_p_of_one_attribute_is_no_claim_where_several_were_looked_at():
     (said,) = fairness.sentences([gap("sex", 0.03, 0.06), gap("age", 0.5, 0.5)])
     assert said.startswith(

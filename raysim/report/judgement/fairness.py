@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from raysim.core import words
+from raysim.report import possible
 from raysim.report.naming import number, signed
 from raysim.statistics.patient_groups.within import WithinGap
 
@@ -59,7 +60,8 @@ def figures(gap: WithinGap) -> str:
     value = f"{signed(gap.estimate, digits)}, {interval(gap)}"
     if gap.demonstrated:
         return f"{value}; {chance(gap)}"
-    found = f"; 80 % power for {number(gap.pair.visible, digits)}" if np.isfinite(gap.pair.visible) else ""
+    size = gap.pair.visible
+    found = f"; 80 % power for {number(size, digits)}" if possible.visible(size, gap.larger) else ""
     return f"{value}{found}"
 
 
