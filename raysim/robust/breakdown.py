@@ -6,6 +6,7 @@ Optimal Byzantine ML under Heterogeneity*, AISTATS 2023.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
@@ -33,14 +34,14 @@ def bears(rule: str, m: int, f: int) -> bool:
 
 
 def kappa(rule: str, m: int, f: int, neighbours: bool = False) -> float:
-    """Return the coefficient of robustness of a ``rule`` for ``f`` wrong updates among ``m``; infinite if ``m <= 2f``,
-    NaN if unknown.
+    """Return the coefficient of robustness of a ``rule`` for ``f`` wrong updates among ``m``; infinite if it is unknown
+    or if ``m`` updates are too few.
 
     The squared distance between the aggregate and the mean of the honest updates is at most kappa times the variance of
     the honest updates. With ``neighbours``, the rule is applied after nearest-neighbour mixing (NNM).
     """
-    if m <= 2 * f:
-        return float("inf")
+    if m <= 2 * f or not bears(rule, m, f):
+        return math.inf
     ratio = f / (m - 2 * f)
     coefficients = {
         "trimmed_mean": 6 * ratio * (1 + ratio),
@@ -48,5 +49,5 @@ def kappa(rule: str, m: int, f: int, neighbours: bool = False) -> float:
         "median": 4 * (1 + ratio) ** 2,
         "geometric_median": 4 * (1 + ratio) ** 2,
     }
-    value = coefficients.get(rule, float("nan"))
+    value = coefficients.get(rule, math.inf)
     return 8 * f / (m - f) * (value + 1) if neighbours else value

@@ -172,7 +172,13 @@ def test_the_largest_share_of_bad_hospitals_is_known_without_a_rule(federation, 
 
 @pytest.mark.parametrize(
     ("attack", "rule"),
-    [("mimic", "centred_clipping"), ("gaussian", "multi_krum"), ("label_flip", "trimmed_mean"), ("adaptive", "krum")],
+    [
+        ("mimic", "centred_clipping"),
+        ("gaussian", "multi_krum"),
+        ("scale", "median"),
+        ("label_flip", "trimmed_mean"),
+        ("adaptive", "krum"),
+    ],
 )
 def test_a_run_that_goes_on_ends_with_the_same_bits(federation, attack, rule):
     job = attacked(federation, FedAvg(), {"attack": attack}, {"name": rule}, rounds=4)
@@ -324,17 +330,21 @@ def test_harm_is_what_honest_hospitals_lose(federation):
 
 
 def test_the_weight_of_one_hospital_and_the_rules_coefficient_are_told(federation):
-    """All ten hospitals in one sum: caps of 12 rows, and f = 3 of 10 for a median, 4 (1 + 3/4)^2."""
+    """All ten hospitals in one sum: caps of 12 rows, and f = 3 of 10 for Krum after NNM."""
     capped = {"name": "geometric_median", "weights": "capped", "cap": 12}
     facts = run(federation, attacked(federation, FedAvg(), None, capped, rounds=1), 1).facts
     sizes = np.minimum(federation.sizes("train"), 12)
     assert facts["largest_weight"] == pytest.approx(12 / sizes.sum())
-    assert facts["kappa"] == pytest.approx(4 * (1 + 3 / 4) ** 2)
+    assert np.isnan(facts["kappa"]), "the coefficient is for equal weights"
     plain = run(federation, attacked(federation, FedAvg(), None, {"name": "krum", "before": "nnm"}, rounds=1), 1).facts
     assert np.isnan(plain["largest_weight"])
     assert plain["kappa"] == pytest.approx(8 * 3 / 7 * (6 * (1 + 3 / 4) + 1))
-    bounded = {"name": "norm_bound"}
-    assert np.isnan(run(federation, attacked(federation, FedAvg(), None, bounded, rounds=1), 1).facts["kappa"])
+    for unknown in (
+        {"name": "norm_bound"},
+        {"name": "median", "before": "bucketing"},
+        {"name": "krum", "assumed": 0.4},
+    ):
+        assert np.isnan(run(federation, attacked(federation, FedAvg(), None, unknown, rounds=1), 1).facts["kappa"])
 
 
 def test_the_success_of_a_trigger(federation):

@@ -185,7 +185,9 @@ def test_what_each_rule_bears():
     assert breakdown.kappa("krum", 7, 1) == pytest.approx(7.2)
     assert breakdown.kappa("median", 7, 1) == pytest.approx(4 * 1.44)
     assert breakdown.kappa("geometric_median", 7, 1) == pytest.approx(4 * 1.44)
-    assert np.isnan(breakdown.kappa("bulyan", 7, 1))
+    assert breakdown.kappa("bulyan", 7, 1) == np.inf
+    assert breakdown.kappa("krum", 11, 5) == np.inf, "five equal updates have no distance from four others"
+    assert np.isfinite(breakdown.kappa("krum", 13, 5))
     assert breakdown.kappa("median", 7, 1, neighbours=True) == pytest.approx(8 / 6 * (4 * 1.44 + 1))
     assert breakdown.kappa("median", 6, 3) == np.inf
     assert breakdown.kappa("median", 5, 2) == 4 * (1 + 2 / 1) ** 2

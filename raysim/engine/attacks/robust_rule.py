@@ -41,7 +41,8 @@ class Tally:
     heaviest: float = 0.0
     """The largest share of one hospital in the total weight of a sum; 0 if weights are not capped."""
     kappa: float = 0.0
-    """The largest coefficient of robustness (kappa) of the rule in any sum; 0 if it is unknown."""
+    """The largest coefficient of robustness (kappa) of the rule in any sum; infinite if it is unknown for a sum, and 0
+    if no update is assumed to be wrong."""
 
     def resume(self, memory: dict[str, Any]) -> None:
         """Continue from the counts in a checkpoint. Raises ``ValueError`` for impossible counts."""
@@ -55,7 +56,7 @@ class Tally:
                 f"{counts['sums']}"
             )
         heaviest, coefficient = float(memory["heaviest"]), float(memory["kappa"])
-        if not (0 <= heaviest <= 1 + 1e-9 and 0 <= coefficient < np.inf):
+        if not (0 <= heaviest <= 1 + 1e-9 and coefficient >= 0):
             raise ValueError(
                 f"its largest weight is {heaviest:g}, and its coefficient of robustness {coefficient:g}; "
                 "the weight must be in 0 to 1, and the coefficient at least 0"
@@ -117,8 +118,10 @@ class RobustRule:
             if capped is not None:
                 self._tally.heaviest = max(self._tally.heaviest, float(capped.max() / capped.sum()))
             m, assumed = len(members), self._rule.count(len(members))
-            bound = kappa(self._section.name, m, assumed, self._section.before == "nnm")
-            if assumed and np.isfinite(bound):
+            if assumed:
+                # The coefficients are for single updates with equal weights, or for means of nearest neighbours.
+                known = capped is None and self._section.before != "bucketing"
+                bound = kappa(self._section.name, m, assumed, self._section.before == "nnm") if known else np.inf
                 self._tally.kappa = max(self._tally.kappa, bound)
             if self._section.name == "centred_clipping":
                 self._centres[g] = made.update
@@ -134,7 +137,7 @@ class RobustRule:
             "rejecting_recall": tally.rejected_bad / tally.bad if tally.bad else nan,
             "bad_share_admitted": tally.admitted / tally.sums if tally.sums else nan,
             "largest_weight": tally.heaviest if tally.heaviest else nan,
-            "kappa": tally.kappa if tally.kappa else nan,
+            "kappa": tally.kappa if 0 < tally.kappa < np.inf else nan,
         }
 
     @property
