@@ -53,8 +53,9 @@ def test_p_is_the_larger_of_two_variances() -> None:
     assert np.median([each.loss for each in draws], axis=0) == pytest.approx(expected, abs=0.03)
     one = draws[0]
     own = np.square(np.subtract(*(each.sketches.astype(float) for each in both(data)))).mean(axis=1)
-    assert (one.loss >= t.cdf(exact / np.sqrt(own), 100) - 1e-9).all()
-    assert (one.gain >= t.sf(exact / np.sqrt(own), 100) - 1e-9).all()
+    freedom = 1 / (1 / 100 + 1 / g)
+    assert (one.loss >= t.cdf(exact / np.sqrt(own), freedom) - 1e-9).all()
+    assert (one.gain >= t.sf(exact / np.sqrt(own), freedom) - 1e-9).all()
     assert not one.few.any()
     # To the last digit of what one draw gives, at hospitals of which each variance is the larger at some.
     seed = one_seed(*both(data))
@@ -62,7 +63,7 @@ def test_p_is_the_larger_of_two_variances() -> None:
     assert (seed.own < seed.common).any()
     for sign, p in ((1, one.loss), (-1, one.gain)):
         by_own, by_common = (sign * exact / np.sqrt(each) for each in (seed.own, seed.common))
-        assert p == pytest.approx(np.maximum(t.cdf(by_own, 100), norm.cdf(by_common)), abs=1e-12)
+        assert p == pytest.approx(np.maximum(t.cdf(by_own, freedom), norm.cdf(by_common)), abs=1e-12)
 
 
 def test_few_rows_tell_nothing_and_undefined_hospitals_are_not_judged() -> None:

@@ -53,7 +53,7 @@ def test_variances_are_delong_s_and_their_mean_over_hospitals() -> None:
 def test_one_seed_s_interval_by_hand() -> None:
     both = sent(*scored(np.random.default_rng(1), 20, 40, 6))
     seed, found = one_seed(*both), gain([both[0]], [both[1]])
-    reach = T * np.sqrt(np.maximum(seed.own, seed.common))
+    reach = np.maximum(t.ppf(0.975, 1 / (1 / 100 + 1 / 19)) * np.sqrt(seed.own), T * np.sqrt(seed.common))
     np.testing.assert_allclose(found.value, seed.difference)
     np.testing.assert_allclose(found.low, seed.difference - reach)
     np.testing.assert_allclose(found.high, seed.difference + reach)
@@ -101,6 +101,35 @@ def test_what_is_undefined_and_what_is_impossible() -> None:
     nothing = gain([alone[0]], [alone[1]])
     assert np.isfinite(nothing.value).all()
     assert np.isnan(nothing.low).all(), "no hospital sends how much one event varies"
+
+
+@pytest.mark.parametrize(("m", "n", "half"), [(1, 14, None), (2, 20, 1.0), (3, 30, 1.0), (5, 50, 0.5), (20, 300, 0.18)])
+def test_it_holds_where_the_models_agree_less_than_elsewhere(m: int, n: int, half: float | None) -> None:
+    """A small hospital's own model has little in common with the federated one; at large hospitals both are alike."""
+    rng = np.random.default_rng(7)
+    found = []
+    for _ in range(300):
+        parts = [scored(rng, m, n, 1, correlation=0.2), *(scored(rng, a, 400, 1, correlation=0.95) for a in (20, 40))]
+        scores, y = (np.concatenate([part[k] for part in parts], axis=-1) for k in (0, 1))
+        both = sent(scores, y, np.cumsum([0, *(len(part[1]) for part in parts)]))
+        each = gain([both[0]], [both[1]])
+        found.append((each.low[0], each.high[0]))
+    low, high = np.transpose(found)
+    if half is None:
+        assert np.isnan([low, high]).all()
+    else:
+        assert np.mean((low <= 0) & (high >= 0)) >= 0.95 - 2 * 0.0126
+        assert np.mean(high - low) / 2 <= half
+
+
+def test_a_single_event_in_one_seed_is_not_taken_for_several() -> None:
+    rng, seeds = np.random.default_rng(8), []
+    for m in (3, 1):
+        small, large = scored(rng, m, 9, 1), scored(rng, 20, 90, 1)
+        scores, y = (np.concatenate([small[k], large[k]], axis=-1) for k in (0, 1))
+        seeds.append(sent(scores, y, np.array([0, m + 9, m + 119])))
+    found = gain([each[0] for each in seeds], [each[1] for each in seeds])
+    assert np.isnan(found.low).tolist() == [True, False]
 
 
 @pytest.mark.parametrize(("m", "n"), [(2, 15), (3, 30), (10, 100), (30, 60)])

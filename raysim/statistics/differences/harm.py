@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr
 
 from raysim.core.arrays import Floats
-from raysim.statistics.differences.one_hospital import Sent, one_seed
-from raysim.statistics.discrimination.sketches import SUMS
+from raysim.statistics.differences.one_hospital import Sent, one_seed, own_freedom
 from raysim.statistics.several import Bound, bound
 
 ENOUGH = 10
@@ -70,16 +69,17 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
         by_own, by_common = seed.difference / np.sqrt(seed.own), seed.difference / np.sqrt(seed.common)
     few = judged & (seed.rarer < ENOUGH)
     loss, gain = (
-        np.where(few, 1.0, np.maximum(_tail(sign * by_own, SUMS), _tail(sign * by_common))) for sign in (1, -1)
+        np.where(few, 1.0, np.maximum(_tail(sign * by_own, own_freedom(seed.rarer)), _tail(sign * by_common)))
+        for sign in (1, -1)
     )
     return OneSided(seed.difference, np.where(judged, loss, np.nan), np.where(judged, gain, np.nan), few)
 
 
-def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
+def _tail(statistic: Floats, freedom: Floats | None = None) -> Floats:
     """Return the probability of a value below ``statistic``, which is a difference divided by its standard error. The
     result is 1 for NaN.
 
-    The distribution is normal or, for finite ``draws``, Student's t with ``draws`` degrees of freedom.
+    The distribution is normal or, with ``freedom``, Student's t with these degrees of freedom.
     """
-    below = ndtr(statistic) if np.isinf(draws) else stdtr(draws, statistic)
+    below = ndtr(statistic) if freedom is None else stdtr(freedom, statistic)
     return np.where(np.isnan(statistic), 1.0, below)

@@ -3,7 +3,8 @@
 The variance over a hospital's patients is estimated in two ways, and the larger estimate is used.
 
 - The own variance is DeLong's variance of the difference, from sketches of both models
-  (:mod:`raysim.statistics.discrimination.sketches`). It is often too small with few patients.
+  (:mod:`raysim.statistics.discrimination.sketches`). With few rows of the rarer class it varies much, so its t quantile
+  has few degrees of freedom.
 - The common variance is proportional to ``1 / events + 1 / non-events``. Its factor is averaged over all hospitals.
 
 Definitions and coverage: ``docs/statistics.md``.
@@ -66,15 +67,21 @@ def one_seed(model: Sent, against: Sent) -> OneSeed:
     return OneSeed(difference, own, factor * size, rarer, sums)
 
 
+def own_freedom(rarer: Floats) -> Floats:
+    """Return the degrees of freedom of the own variance, from ``rarer`` rows of a class and the sketches' sums."""
+    with np.errstate(divide="ignore"):
+        return 1 / (1 / SUMS + 1 / np.maximum(rarer - 1, 0.0))
+
+
 def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
     """Compute the mean over seeds of the difference in AUROC of two models at each hospital, with its 95 % interval.
 
     ``models`` and ``against`` are the hospitals' messages about each model, with the same seeds and hospitals. The
-    variance due to patients is the larger of the two estimates in :class:`OneSeed`. Patients who are tested in several
-    seeds count once.
+    reach due to patients is the larger of those of the two estimates in :class:`OneSeed`. Patients who are tested in
+    several seeds count once.
 
     Limits are clipped to between -1 and 1, but not at the observed AUROC of ``against``: with few events, this AUROC is
-    often 1 although the true AUROC is not. Limits can be NaN at hospitals with one row of a class.
+    often 1 although the true AUROC is not. Limits are NaN at hospitals with one row of a class in a seed.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])
@@ -85,7 +92,9 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
     with np.errstate(invalid="ignore", divide="ignore"):
         shared = np.where(of_seeds > 0, own / of_seeds, 1.0)
     common = shared * mean_of(np.nan_to_num([seed.common for seed in seeds]), defined)
-    alone = np.stack([np.where(np.isnan(seed.common), seed.rarer, np.inf) for seed in seeds]).min(axis=0) < 2
-    variance = np.where(alone, np.nan, np.maximum(own, common))
-    reach = np.sqrt(float(stdtrit(SUMS, ALPHA / 2)) ** 2 * variance + squared_reach(each, mean, defined))
+    rarer = np.fmin.reduce([seed.rarer for seed in seeds])
+    single = np.where(rarer < 2, np.nan, 1.0)  # a single row's own influence is unknown
+    of_own = stdtrit(own_freedom(rarer), ALPHA / 2) ** 2 * own
+    patients = single * np.fmax(of_own, float(stdtrit(SUMS, ALPHA / 2)) ** 2 * common)
+    reach = np.sqrt(patients + squared_reach(each, mean, defined))
     return OverSeeds(mean, np.maximum(mean - reach, -1.0), np.minimum(mean + reach, 1.0), defined.sum(axis=0))
