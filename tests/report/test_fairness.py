@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import t as student
 
 from raysim.report.judgement import fairness
 from raysim.statistics.patient_groups.composition import Composition
@@ -78,6 +79,16 @@ def test_where_groups_are_treated_is_said_apart():
     assert len(fairness.sentences([unsure])) == 1
     few = replace(apart, composition=Composition(-0.012, np.nan, np.nan, 4))
     assert len(fairness.sentences([few])) == 1
+
+
+def test_where_groups_are_treated_is_claimed_by_holm_over_attributes():
+    """An interval that just excludes 0, t = 2.3 of 11 degrees of freedom, is a claim for one attribute alone."""
+    composition = Composition(-0.012, -0.012 - 0.0115, -0.0005, 12)
+    assert composition.p == pytest.approx(2 * student.sf(2.200985160 * 0.012 / 0.0115, 11), abs=1e-9)
+    just = replace(gap("sex", 0.8, 0.8), composition=composition)
+    assert len(fairness.sentences([just])) == 2
+    assert len(fairness.sentences([just, replace(gap("age", 0.8, 0.8), composition=composition)])) == 1
+    assert len(fairness.sentences([just, gap("age", 0.8, 0.8)])) == 2, "an attribute without an interval is no test"
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from raysim.core import words
+from raysim.core.levels import ALPHA
 from raysim.report import possible
 from raysim.report.naming import number, signed
 from raysim.statistics.patient_groups.within import WithinGap
+from raysim.statistics.several import holm
 
 CANNOT = "gaps within hospitals cannot be judged"
 
@@ -39,7 +41,8 @@ def sentences(gaps: Sequence[WithinGap]) -> list[str]:
     without = [gap.attribute for gap in gaps if not gap.judged]
     if without:
         lines.append(f"Groups by {' and '.join(without)}: {CANNOT}, as no hospital has enough patients of two groups.")
-    return [*lines, *(sentence for gap in gaps if (sentence := treated(gap)))]
+    apart = holm([gap.composition.p for gap in gaps]) <= ALPHA
+    return [*lines, *(treated(gap) for gap, demonstrated in zip(gaps, apart, strict=True) if demonstrated)]
 
 
 def ranking(gap: WithinGap) -> str:
@@ -79,12 +82,8 @@ def chance(gap: WithinGap) -> str:
 
 
 def treated(gap: WithinGap) -> str:
-    """Return a sentence if one group demonstrably attends hospitals where the model performs better; otherwise, the
-    text is empty.
-    """
+    """Return a sentence on the difference between the hospitals that two groups attend."""
     of = gap.composition
-    if not of.low * of.high > 0:
-        return ""
     first, second = gap.groups
     side, digits = "higher" if of.estimate > 0 else "lower", _digits(gap)
     low, high = sorted((abs(of.low), abs(of.high)))

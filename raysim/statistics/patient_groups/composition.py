@@ -28,6 +28,16 @@ class Composition(NamedTuple):
     high: float
     hospitals: int
 
+    @property
+    def p(self) -> float:
+        """The two-sided p-value of no difference; NaN without an interval."""
+        from scipy.special import stdtr, stdtrit  # actors start without it
+
+        df, half_width = self.hospitals - 1, (self.high - self.low) / 2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            statistic = stdtrit(df, (1 + LEVEL) / 2) * np.divide(abs(self.estimate), half_width)
+        return float(2 * stdtr(df, -statistic))
+
 
 NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
 
