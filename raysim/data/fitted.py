@@ -23,7 +23,7 @@ from raysim.core import mapped
 from raysim.core.arrays import Floats
 from raysim.core.errors import DataError
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
-from raysim.data.tables.rules import NUMBER, Reading, canonical_number
+from raysim.data.tables.rules import NUMBER, Reading, canonical_number, whole_name
 
 FORMAT = 1
 
@@ -98,15 +98,18 @@ class Categorical:
         """Return the position of each of the texts ``written [c]`` among the categories, ``[c]``. A text that is not a
         category has the position ``len(categories)``.
 
-        A text need not equal its category: ``1.0`` may stand for ``1``, see :attr:`compared_as`. Blanks at the
-        beginning of a category may be absent, because they are removed from a column whose texts all begin with blanks.
+        A text need not equal its category: ``1.0`` may stand for ``1``, also beside texts, because programs write a
+        whole number as a float; see :attr:`compared_as`. Blanks at the beginning of a category may be absent, because
+        they are removed from a column whose texts all begin with blanks.
         """
-        value = _COMPARED[self.compared_as]
+        value, others = _COMPARED[self.compared_as], len(self.categories)
         bare = [category.lstrip() for category in self.categories]
-        same = Counter(bare)
-        at = {value(text): position for position, text in enumerate(bare) if same[text] == 1}
+        at: dict[Any, int] = {}
+        for form in ([whole_name(text) for text in bare], bare):
+            same = Counter(form)
+            at |= {value(text): position for position, text in enumerate(form) if same[text] == 1}
         at |= {value(category): position for position, category in enumerate(self.categories)}
-        return np.array([at.get(value(text), len(self.categories)) for text in written], np.int64)
+        return np.array([at.get(value(text), at.get(value(whole_name(text)), others)) for text in written], np.int64)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import Any
 import pandas as pd
 
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
+AS_FLOAT = r"-?(?:0|[1-9][0-9]*)\.0|-?[1-9](?:\.[0-9]+)?e\+[0-9]{2}"
 LARGEST = 3.4028234663852886e38  # the largest float32
 TRUTH = {"true": "1", "True": "1", "TRUE": "1", "false": "0", "False": "0", "FALSE": "0"}
 BEYOND = r"(?:[<>]=?|≤|≥)?\s*[+-]?[1-9][0-9]{0,2}"  # the digits before the first thousands separator
@@ -84,12 +85,20 @@ def features(rows: pd.DataFrame) -> Any:
 def _found(given: pd.Series, column: dict[str, Any]) -> list[pd.Series]:
     """Return for each category of a column which of the ``given`` values belong to it."""
     value = partial(_value, compared_as=column["compared_as"])
-    values = _each(given, value)
+    values, whole = _each(given, value), _each(given, lambda text: value(_whole(text)))
     bare = [category.lstrip() for category in column["categories"]]  # _recorded removes blanks if all texts have some
+    names = [_whole(text) for text in bare]
     return [
-        (values == value(category)) | ((values == value(text)) & (bare.count(text) == 1))
-        for category, text in zip(column["categories"], bare, strict=True)
+        (values == value(category))
+        | ((values == value(text)) & (bare.count(text) == 1))
+        | ((whole == value(name)) & (names.count(name) == 1))
+        for category, text, name in zip(column["categories"], bare, names, strict=True)
     ]
+
+
+def _whole(text: str) -> str:
+    """Return a whole number without the '.0' or exponent of a float; other texts are unchanged."""
+    return f"{(Decimal(text) + 0).normalize():f}" if re.fullmatch(AS_FLOAT, text) else text
 
 
 def _value(text: str, compared_as: str) -> Any:

@@ -403,6 +403,27 @@ def test_a_category_with_blanks_before_it_is_found_in_a_single_row(tmp_path: Pat
         np.testing.assert_array_equal(exported_from(fitted)["features"](frame[row : row + 1]), made.X[[row]])
 
 
+@pytest.mark.parametrize("grades", [["1", "2", "B", ""], ["1.0", "2.0", "B", ""], [1.0, 2.0, "B", None]])
+def test_a_whole_number_is_a_category_beside_texts_in_every_batch(grades: list[Any], tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": range(8), "grade": grades * 2})
+    records = read(stored(frame), {"categorical": ["grade"]})
+    assert isinstance(records, Records)
+    made = prepare(records.features, np.arange(8), np.ones(8, np.bool_), "standard", 2)
+    fitted = replace(made.preprocessing, reading=records.reading)
+    exported = exported_from(fitted)
+    with_gap, without = [0, 1, 3], [0, 1]
+    batches = [(frame.iloc[with_gap].assign(grade=[1.0, 2.0, np.nan]), with_gap)]
+    batches += [(frame.iloc[without].assign(grade=values), without) for values in ([1, 2], ["1.0", "2"], ["1", "2.0"])]
+    for rows, at in batches:
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        for batch in (rows, rows.astype(object), rows.convert_dtypes(), tmp_path / "rows.csv"):
+            np.testing.assert_array_equal(fitted.transform(read_new_rows(batch, fitted).columns)[0], made.X[at])
+        for table in (rows, rows.astype(object), rows.convert_dtypes(), exported["read"](str(tmp_path / "rows.csv"))):
+            np.testing.assert_array_equal(exported["features"](table), made.X[at])
+    both = Categorical("grade", ("1", "1.0", "B"))
+    assert both.positions(["1.0", "1", "1.00"]).tolist() == [1, 0, 3]
+
+
 def test_periods_and_uuids_of_a_frame_are_the_texts_of_its_file(tmp_path: Path) -> None:
     frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "n": range(8)})
     frame["month"] = pd.PeriodIndex(["2020-01", "2020-02"] * 4, freq="M")
