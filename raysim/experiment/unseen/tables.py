@@ -108,9 +108,7 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
     if len(pairs) == len(of):
         curves = [common_curve(sums) for sums in pairs]
         auroc = np.mean([each.figures[:, CLASSIFICATION.figures.index(AUROC)] for each in of], axis=0)
-        on_scale = pooled(auroc, np.mean([curve.variance for curve in curves], axis=0), WIDEST)
-        low, high = np.clip([on_scale.next_low, on_scale.next_high], 0.0, 1.0)
-        found[AUROC] = on_scale._replace(next_low=float(low), next_high=float(high))
+        found[AUROC] = _within(pooled(auroc, np.mean([curve.variance for curve in curves], axis=0), WIDEST), 1.0)
     means = part.groupby("hospital", sort=False).mean(numeric_only=True)
     scored = [each.scored for each in of if each.scored is not None]
     if len(scored) == len(of):
@@ -132,6 +130,13 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
     if ERROR in means:
         found[ERROR] = _pooled_errors(*(means[name].to_numpy() for name in (ERROR, "rmse", "rows")))
     return found | _benefits(of, thresholds)
+
+
+def _within(found: Pooled, most: float) -> Pooled:
+    """Cut both intervals of a metric to its possible values, from 0 to ``most``."""
+    ends = ("low", "high", "next_low", "next_high")
+    cut: dict[str, Any] = {end: float(np.clip(getattr(found, end), 0.0, most)) for end in ends}
+    return found._replace(**cut)
 
 
 def _many_lack(n: NDArray[Any], events: NDArray[Any], needed: int) -> bool:
@@ -167,8 +172,7 @@ def _pooled_errors(mae: NDArray[Any], rmse: NDArray[Any], rows: NDArray[Any]) ->
     unit = float(mae[known].mean()) if known.any() else 1.0
     mae, rmse = np.where(known, [mae, rmse], np.nan)
     variance = _smoothed(np.maximum(rmse**2 - mae**2, 0.0) / np.maximum(rows, 1), rows)
-    found = pooled(mae / unit, variance / unit**2, WIDEST_UNBOUNDED)
-    found = found._replace(next_low=float(np.maximum(found.next_low, 0.0)))
+    found = _within(pooled(mae / unit, variance / unit**2, WIDEST_UNBOUNDED), np.inf)
     return found._replace(**{name: unit * getattr(found, name) for name in Pooled._fields[:-1]})
 
 

@@ -26,6 +26,20 @@ def unseen() -> Unseen:
     )
 
 
+def test_a_mean_auroc_has_no_limit_above_1() -> None:
+    """Of three hospitals with an AUROC near 1, the interval by Student's t ends at 1.11."""
+    rng, rows = np.random.default_rng(1), []
+    for h, apart in enumerate((1.5, 3.0, 6.0)):
+        y = np.arange(120) % 2
+        z = rng.normal(apart * y, 1.0)
+        rows.append(JudgedRows(z, z, y, np.arange(120), h, f"h{h}", h, "global"))
+    judged = of_rows("s", "global", 0, 0, rows, CLASSIFICATION, None)
+    table = by_hospital([judged], CLASSIFICATION, None)
+    of = summary([judged], table, None).set_index("figure").loc["auroc"]
+    assert of["estimate"] == pytest.approx(table["auroc"].mean(), abs=0.02)
+    assert 0.5 < of["low"] < of["estimate"] < of["high"] == 1.0
+
+
 @pytest.mark.parametrize("spread", [0.2, 0.8, 1.2])
 def test_the_ratio_of_a_further_hospital_is_in_its_interval(spread: float) -> None:
     """Of observed to expected events: a hospital with half of them and one with twice as many are 1.4 apart."""
