@@ -32,6 +32,13 @@ def test_nothing_shown():
     )
 
 
+def test_an_interval_that_says_nothing_has_no_numbers():
+    (said,) = fairness.sentences([gap("sex", 0.8, 0.8, half=0.3)])
+    assert said.endswith("within hospitals (+0.004, the interval says nothing; 80 % power for 0.050).")
+    (errors,) = fairness.sentences([replace(gap("sex", 0.8, 0.8, half=0.3), larger=False)])
+    assert f"{MINUS}0.296 to +0.304" in errors
+
+
 def test_a_gap_that_no_two_aurocs_have_is_not_said_to_be_found():
     wide = gap("sex", 0.8, 0.8)
     (said,) = fairness.sentences([replace(wide, pair=replace(wide.pair, visible=1.266))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from raysim.report.judgement import noise
 from raysim.report.naming import signed
 from raysim.report.pages import contents, sentences
 from raysim.statistics.chance.floor_figures import share_as_extreme
+from raysim.statistics.patient_groups.composition import Composition
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, run_strategy, store
 from tests.report.answered import answered
@@ -220,3 +222,9 @@ def test_the_answer_says_what_noise_explains(result: Result) -> None:
     assert fairness.text.startswith("No gap within hospitals demonstrated: sex ")
     assert json.loads(json.dumps(said.as_json()))["difference_shown"] is False
     assert math.isfinite(floor.p)
+    of = by_chance["fedavg", "global"]
+    for high, claims in ((-0.03, 1), (0.01, 0)):
+        sex = replace(of.gaps["sex"], composition=Composition(-0.05, -0.1 - high, high, 20))
+        apart = {("fedavg", "global"): replace(of, gaps={"sex": sex})}
+        reasons = answered(per_seed, both, "fedavg", noise=apart).reasons
+        assert sum("are treated at hospitals" in reason for reason in reasons) == claims

@@ -144,7 +144,7 @@ def _between_hospitals(noise: Noise) -> list[str]:
     sentences = [noise.floor.sentence()]
     if np.isfinite(noise.slope.low):
         sentences.append(size_sentence(noise.slope))
-    sentences += filter(None, map(treated, noise.gaps.values()))
+    sentences += treated(list(noise.gaps.values()))
     return [f"Seed {noise.seed}: {sentence}" for sentence in sentences]
 
 

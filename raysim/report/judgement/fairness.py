@@ -14,6 +14,7 @@ from raysim.core import words
 from raysim.core.levels import ALPHA
 from raysim.report import possible
 from raysim.report.naming import number, signed
+from raysim.statistics.differences.paired import Limits
 from raysim.statistics.patient_groups.within import WithinGap
 from raysim.statistics.several import holm
 
@@ -41,8 +42,7 @@ def sentences(gaps: Sequence[WithinGap]) -> list[str]:
     without = [gap.attribute for gap in gaps if not gap.judged]
     if without:
         lines.append(f"Groups by {' and '.join(without)}: {CANNOT}, as no hospital has enough patients of two groups.")
-    apart = holm([gap.composition.p for gap in gaps]) <= ALPHA
-    return [*lines, *(treated(gap) for gap, demonstrated in zip(gaps, apart, strict=True) if demonstrated)]
+    return [*lines, *treated(gaps)]
 
 
 def ranking(gap: WithinGap) -> str:
@@ -72,6 +72,8 @@ def interval(gap: WithinGap) -> str:
     """Format the interval of a gap between patient groups."""
     if not np.isfinite([gap.low, gap.high]).all():
         return "no interval"
+    if possible.difference(Limits(gap.low, gap.high), gap.larger) == possible.NOTHING:
+        return f"the interval {possible.SAYS_NOTHING}"
     digits = _digits(gap)
     return f"{signed(gap.low, digits)} to {signed(gap.high, digits)}"
 
@@ -81,8 +83,15 @@ def chance(gap: WithinGap) -> str:
     return words.chance(gap.p)
 
 
-def treated(gap: WithinGap) -> str:
-    """Return a sentence on the difference between the hospitals that two groups attend."""
+def treated(gaps: Sequence[WithinGap]) -> list[str]:
+    """Return a sentence for each attribute of which one group demonstrably attends hospitals where the model performs
+    better.
+    """
+    apart = holm([gap.composition.p for gap in gaps]) <= ALPHA
+    return [_treated(gap) for gap, demonstrated in zip(gaps, apart, strict=True) if demonstrated]
+
+
+def _treated(gap: WithinGap) -> str:
     of = gap.composition
     first, second = gap.groups
     side, digits = "higher" if of.estimate > 0 else "lower", _digits(gap)
