@@ -79,11 +79,12 @@ def with_points(
         commas = _count(column, _COMMA) if mark == "," else 0
         if not (groups or commas) or not (name in numeric or _is_number(column, groups + commas)):
             continue
-        if mark == "," and (points := _count(column, _POINT)) > _count(column, _POINTS_ALONE):
-            raise DataError(
-                f"{field}: column '{name}' of {where} has a comma in {counted(commas or groups, 'number')} and a point "
-                f"in {points:,}; write one decimal mark"
-            )
+        if mark == "," and (points := _count(column, _POINT)) > (alone := _count(column, _POINTS_ALONE)):
+            both = f"a comma in {counted(commas, 'number')} and a point in {points:,}"
+            if not commas:
+                both = f"marks between the thousands of {counted(groups, 'number')}"
+                both += f" and a decimal point in {points - alone:,}"
+            raise DataError(f"{field}: column '{name}' of {where} has {both}; write one decimal mark")
         if groups:
             grouped.append(f"'{name}'")
         odd[name] = _plain(column, mark)

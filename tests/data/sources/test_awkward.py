@@ -489,6 +489,8 @@ def test_marks_between_thousands(
 def test_points_that_are_decimal_marks_and_thousands(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has a comma in 20 numbers and a point in 20; write one decimal mark"):
         read(tmp_path, columns(x=["1,5", "2.5", "3"] * (N // 3)), decimal=",")
+    with pytest.raises(DataError, match=r"has marks between the thousands of 20 numbers and a decimal point in 20"):
+        read(tmp_path, columns(x=["1.234", "2.5", "3"] * (N // 3)), decimal=",")
 
 
 @pytest.mark.parametrize("key", ["silo", "group", "sex"])
