@@ -60,6 +60,15 @@ def test_a_run_without_rounds_needs_no_noise_and_runs_again(tmp_path, guarantee)
     assert again.summary["privacy"] == first.summary["privacy"]
 
 
+def test_without_rounds_a_patient_at_two_hospitals_pays_for_both_statistics(tmp_path):
+    keys = {"unit": "patient", "epsilon": 3, "delta": 1e-3, "sizes": "noisy"}
+    keys |= {"declared_public": ["metrics", "preprocessing"], "statistics": {"size": {"epsilon": 0.3}}}
+    changes = {"training": {"rounds": 0}, "selection": "all", "privacy": keys}
+    statement = raysim.run(SMALL | changes, out=tmp_path / "run", in_process=True).summary["privacy"]
+    assert statement["epsilon"] == pytest.approx(0.3, rel=0.01)
+    assert statement["epsilon_at_two_hospitals"] == pytest.approx(0.6, rel=0.01)
+
+
 def test_a_peer_needs_another_hospital(tmp_path):
     guarantee = {"unit": "patient", "epsilon": 3, "delta": 1e-3, "against": "peer"}
     changes = {"data": SMALL["data"] | {"hospitals": 1}, "selection": "all", "privacy": guarantee}

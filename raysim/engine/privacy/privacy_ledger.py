@@ -133,14 +133,11 @@ def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others
     """Return an upper bound of epsilon in mode ``pooled``, against an adversary outside the federation, for a patient
     who is at two hospitals.
     """
-    if not rounds:
-        return 0.0
-    if not terms.sampled or section.sampling >= 1:
+    if not rounds or not terms.sampled or section.sampling >= 1:
         # The patient is certain to be in both hospitals' sums, and changes the total by up to two bounds.
+        sums = [Gaussian((section.noise_multiplier or 0.0) / 2.0, 1.0, rounds)] if rounds else []
         each = [replace(event, count=2 * event.count) for event in others]
-        return accountant.epsilon(
-            [Gaussian((section.noise_multiplier or 0.0) / 2.0, 1.0, rounds), *each], section.delta
-        )
+        return accountant.epsilon([*sums, *each], section.delta)
     event = Repeated(section.noise_multiplier or 0.0, section.sampling, 2, rounds)
     return accountant.rough(event, section.delta, tuple(others))
 
