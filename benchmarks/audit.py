@@ -96,7 +96,7 @@ def audited(guarantee: str, sabotage: str, seed: int, canaries: int) -> dict[str
             "data": {"source": "synthetic", "hospitals": 20, "rows": 2000, "features": 12},
             "training": {"rounds": rounds},
             "selection": selection,
-            "strategy": {"name": "fedavg", "weights": "uniform"},
+            "strategy": {"name": "fedavg"} | ({} if privacy.get("mode") == "pooled" else {"weights": "uniform"}),
             "evaluation": {"every": 0},
             "tracking": {"uri": "none"},
             "privacy": privacy,

@@ -68,12 +68,12 @@ def rows_of(first: Floats, second: Floats) -> Floats:
     return np.asarray(rows / rows[:, :1], dtype=np.float64)
 
 
-def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Floats:
-    """Infer the label of each of the ``rows [n, p]`` from the ``gradient [p]`` of the log-likelihood. ``means [n]`` are
-    the probabilities that the model predicts at the coefficients of this gradient.
+def labels_of(rows: Floats, gradient: Floats) -> Floats:
+    """Infer the label of each of the ``rows [n, p]`` from the ``gradient [p]`` of the log-likelihood at coefficients of
+    0, where the model predicts a probability of .5 for each row.
     """
     residuals = np.linalg.lstsq(rows.T, gradient, rcond=None)[0]
-    return np.asarray(residuals + means, dtype=np.float64)
+    return np.asarray(residuals + 0.5, dtype=np.float64)
 
 
 EXACT = 1e-3

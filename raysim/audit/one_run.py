@@ -71,30 +71,28 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
     return float(brentq(lambda epsilon: chance(epsilon, guesses, delta) - error, 0.0, LARGEST, xtol=1e-10))
 
 
-def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
-    """Compute the largest lower bound on epsilon that an audit with this number of ``canaries`` can reach.
-
-    At most 200 numbers of guesses are tried, with all guesses correct.
+def ceiling(canaries: int, delta: float) -> float:
+    """Compute the largest lower bound on epsilon that an audit with this number of ``canaries`` can reach: the bound if
+    all guesses are correct.
     """
-    return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
+    made = 2 * _each(canaries)
+    return lower_bound(Guesses(canaries, made, made), delta)
 
 
-def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guesses:
-    """Guess that the canaries with the highest ``scores [M]`` were part of the training, and those with the lowest were
-    not.
-
-    Each of the two groups is a share ``share / 2`` of all canaries. ``included [M]`` says which canaries were part of
-    the training.
+def guessed(scores: ArrayLike, included: ArrayLike) -> Guesses:
+    """Guess that the quarter of canaries with the highest ``scores [M]`` was part of the training, and the quarter with
+    the lowest scores was not. ``included [M]`` says which canaries were part of the training.
     """
     s, truth = np.asarray(scores, dtype=np.float64), np.asarray(included, dtype=bool)
-    each = int(len(s) * share / 2)
+    each = _each(len(s))
     order = np.argsort(s, kind="stable")
     right = int(truth[order[len(s) - each :]].sum() + (~truth[order[:each]]).sum())
     return Guesses(len(s), 2 * each, right)
 
 
-def _numbers(canaries: int) -> list[int]:
-    return sorted({canaries, *np.linspace(1, canaries, min(canaries, 200)).astype(int).tolist()})
+def _each(canaries: int) -> int:
+    """Return the number of canaries that are guessed to be in, and the number guessed to be out."""
+    return canaries // 4
 
 
 def figures(guesses: Guesses, delta: float) -> dict[str, int | float]:

@@ -140,7 +140,7 @@ def configuration(guarantee: str, model="logistic_regression", **more):
             "data": {"source": "synthetic", "hospitals": 6, "rows": 300, "features": 6},
             "training": {"rounds": rounds},
             "selection": "all",
-            "strategy": {"name": "fedavg", "weights": "uniform"},
+            "strategy": {"name": "fedavg"} | ({} if privacy.get("mode") == "pooled" else {"weights": "uniform"}),
             "model": model,
             "evaluation": {"every": 0},
             "tracking": {"uri": "none"},
