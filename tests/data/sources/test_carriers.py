@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -52,6 +53,13 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "thousands": st.sampled_from(["1,234.5", "12", "1'000", "−7", "2,345"]),
     "other numbers": st.sampled_from(["1:40", "120/80", "5 %", "10-20", "Jan 5, 2020", "3 days 04:00:00"]),
     "blanks around": st.sampled_from(["\x1f5", "\u00a01", "1\u2003", "5", "\x0b2", " 3"]),
+    "signs of files": st.sampled_from(['a"b', "a;b", "a\nb", "a,b", "a\tb", "'x", '""', "é", "a"]),
+    "commas": st.sampled_from(["1,5", "2,25", "3", "-0,5", "1e-3"]),
+    "percent": st.sampled_from(["5%", "5 %", "100%", "12.5%", "7"]),
+    "marks in any case": st.sampled_from(["na", "Na", "NAN", "N/a", "NaT", "<NA>", "None", "none", ".", "-", "1", "2"]),
+    "powers as texts": st.sampled_from(["1e5", "1E5", "1e+05", "1.e3", ".5", "5.", "+.5", "1e-400"]),
+    "infinite": st.sampled_from([1.0, float("inf"), -2.5]),
+    "formulas": st.sampled_from(['="007"', '="1"', "=1+1", "1", '="a""b"', '=""']),
     "diseases": st.sampled_from(["I21.0", "E11", "J18"]),
     "anything": st.sampled_from(["1", "2.5", "3", "<0.3", "?", "5 mg", "n.d.", "a", "true", "2020-01-02", "V45"]),
 }
@@ -65,7 +73,9 @@ def tables(draw: st.DrawFn) -> tuple[pd.DataFrame, dict[str, Any]]:
     for name in names:
         values = KINDS[draw(st.sampled_from(sorted(KINDS)))]
         columns[name] = draw(st.lists(st.one_of(values, st.none()), min_size=ROWS, max_size=ROWS))
-    hospitals: list[Any] = draw(st.sampled_from([["a", "b"], [1.0, 2.0], [7, 10], ["007", "7"], [True, False]]))
+    hospitals: list[Any] = draw(
+        st.sampled_from([["a", "b"], [1.0, 2.0], [7, 10], ["007", "7"], [True, False], ["1.0", "B"]])
+    )
     label: list[Any] = draw(
         st.sampled_from([["no", "yes"], [0, 1], [False, True], [1.0, 2.0], ["1", "2"], ["true", "false"]])
     )
@@ -106,7 +116,13 @@ def test_carriers_agree(made: tuple[pd.DataFrame, dict[str, Any]], tmp_path_fact
     frame.to_csv(folder / "rows.csv", index=False)
     texts = pd.read_csv(folder / "rows.csv", dtype=str, keep_default_na=False)
     carriers: dict[str, Path] = {}
+    forms: dict[str, Any] = {"b.csv": {"encoding": "utf-8-sig"}, "q.csv": {"quoting": csv.QUOTE_ALL}, "z.csv.gz": {}}
+    for name, form in forms.items():
+        texts.to_csv(folder / name, index=False, **form)
+        carriers[name] = folder / name
     typed = [frame, frame.convert_dtypes(), texts]
+    with suppress(pa.ArrowException):
+        typed.append(frame.convert_dtypes(dtype_backend="pyarrow"))
     with suppress(pa.ArrowException):  # Parquet has no column of numbers and texts
         frame.to_parquet(folder / "typed.parquet")
         carriers["a Parquet file"] = folder / "typed.parquet"
