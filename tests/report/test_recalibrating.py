@@ -13,6 +13,7 @@ from raysim.report.judgement import recalibrating
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.headline import Verdict, headline
 from raysim.report.judgement.recalibrating import Effect, effect, proposal, with_recalibration
+from raysim.report.pages import sharing
 from raysim.statistics.clinical.recalibration_benefit import benefit
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Recalibration
@@ -58,6 +59,8 @@ def test_without_the_rows_it_says_what_it_would_cost(validation, federate: MakeF
     assert f"{verb} about {np.ceil(3 / share):.0f} labelled rows" in found.text
     assert " 1 labelled rows" not in found.text
     assert ("would" in found.text) == (validation is not None)
+    if validation is not None:
+        assert "has fewer than 5 validation rows of the rarer class" in sharing._sentence(found.text, {})
 
 
 def test_validation_rows_without_an_event_give_no_estimate(federate: MakeFederation, tmp_path) -> None:

@@ -90,6 +90,8 @@ def test_counts_are_ranges_or_withheld(folder: Path, page: str) -> None:
     text = Page(page).text
     assert not re.search(r"(?<![\d.,])[1-4] (?:test |training )?(?:rows|events|patients)", text)
     assert "Events at each hospital" not in text
+    assert "The evidence" not in text, "no heading without content"
+    assert "The evidence" in Page((folder / "report.html").read_text(encoding="utf-8")).text
 
 
 def test_ranges_hold_what_they_stand_for() -> None:

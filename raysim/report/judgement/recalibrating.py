@@ -133,8 +133,8 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
     )
     if np.median(rarer) < ENOUGH_ROWS:
         text += (
-            f" Of the median hospital's validation rows {np.median(rarer):.3g} are of the rarer class; {ENOUGH_ROWS} "
-            f"would take about {needed:,} labelled rows."
+            f" The median hospital has {np.median(rarer):.3g} validation rows of the rarer class; {ENOUGH_ROWS} would "
+            f"take about {needed:,} labelled rows."
         )
     elif not spread <= ALPHA:
         text = f"Hospitals do not demonstrably differ in calibration. {text}"
