@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, PydanticUserError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from raysim.config import last_steps
-from raysim.config.checking import hints, validated
+from raysim.config.checking import adapter, hints, validated
 from raysim.config.paths import anchored, display_path
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
@@ -69,7 +69,8 @@ def _made_strategy(section: StrategySection, where: str) -> Strategy:
         options[last_steps.KEY] = fine_tuning
     strategy = construct(cls, options, where)
     if not isinstance(strategy, Strategy):
-        raise ConfigError(f"{where}.class: '{section.class_path}' is not a Strategy; derive it from raysim.Strategy")
+        named = section.class_path or section.name
+        raise ConfigError(f"{where}: '{named}' is not a Strategy; derive it from raysim.Strategy")
     return strategy
 
 
@@ -123,7 +124,10 @@ def _made_selection(section: SelectionSection) -> Selection:
             f"selection.{idle[0]}: {as_yaml(options[idle[0]])} has no effect, because {section.name or 'the class'} "
             f"has no key {idle[0]}; remove it, or choose a selection with this key (selection.name: uniform)"
         )
-    selection: Selection = construct(_plugin("selections", section, "selection"), options, "selection")
+    selection = construct(_plugin("selections", section, "selection"), options, "selection")
+    if not isinstance(selection, Selection):
+        named = section.class_path or section.name
+        raise ConfigError(f"selection: '{named}' is not a Selection; derive it from raysim.Selection")
     return selection
 
 
@@ -289,8 +293,14 @@ def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
 
 def _plugin(kind: str, section: PlugIn, where: str) -> Any:
     if section.class_path is not None:
-        return registry.load_class(section.class_path, f"{where}.class")
-    return registry.load(kind, section.name or "", f"{where}.name")
+        cls = registry.load_class(section.class_path, f"{where}.class")
+    else:
+        cls = registry.load(kind, section.name or "", f"{where}.name")
+    fields = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
+    for name, field in type(section).model_fields.items():
+        if (key := field.alias or name) in fields:
+            raise ConfigError(f"{where}.{key}: is a key of every {where}, and a field of '{cls.__name__}'; rename it")
+    return cls
 
 
 def construct(cls: Any, options: Mapping[str, Any], where: str, other_keys: Sequence[str] = ()) -> Any:
@@ -299,10 +309,18 @@ def construct(cls: Any, options: Mapping[str, Any], where: str, other_keys: Sequ
     ``where`` is the name of the section in errors. ``other_keys`` are further keys of the section that are suggested
     for misspelled keys.
     """
+    if not dataclasses.is_dataclass(cls) and not (isinstance(cls, type) and issubclass(cls, BaseModel)):
+        raise ConfigError(f"{where}: '{getattr(cls, '__name__', cls)}' takes no configuration; make it a dataclass")
+    try:
+        hints(cls)
+        adapter(cls)
+    except (PydanticUserError, NameError) as error:
+        raise ConfigError(
+            f"{where}: a field of '{cls.__name__}' has a type that no key can have ({str(error).splitlines()[0]}); use "
+            "numbers, texts, truth values or lists of these"
+        ) from error
     if dataclasses.is_dataclass(cls):
         _refuse_unknown(cls, options, where, other_keys)
-    elif not (isinstance(cls, type) and issubclass(cls, BaseModel)):
-        raise ConfigError(f"{where}: '{getattr(cls, '__name__', cls)}' takes no configuration; make it a dataclass")
     try:
         instance: Any = validated(cls, dict(options), where, other_keys)
     except SystemExit as error:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from raysim.core import mapped, memory
-from raysim.core.errors import DataError, nearest
+from raysim.core.errors import DataError, RaysimError, nearest
+from raysim.core.words import of_type
 from raysim.data import cache
 from raysim.data.assembly import Found, Recipe, assemble
 from raysim.data.checks.suspects import Leaks, suspects_of
@@ -70,7 +73,7 @@ def build(
             f"data.preprocessing: '{preprocessing}' would scale the token ids of source {_name(source)}; set it to none"
         )
     source = _reserved(_with_scores(source, scores), split)
-    read = cache.source_key(source, source.files())
+    read = _key(source)
     if scores:
         read = cache.digest(read, scores)
     division = split.model_dump(mode="json") | {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
@@ -121,7 +124,7 @@ def _reserved(source: Source, split: Split) -> Source:
 def read(source: Source, split: Split) -> Records:
     """Return the records of ``source`` that :func:`build` divides by ``split``, from the cache if possible."""
     source = _reserved(source, split)
-    return _records(source, cache.source_key(source, source.files()))
+    return _records(source, _key(source))
 
 
 def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
@@ -132,11 +135,36 @@ def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
     return source.with_scores(scores)
 
 
+@contextlib.contextmanager
+def _of_author(source: Source) -> Iterator[None]:
+    """A context that turns an error of another package's source into a ``DataError`` that names the source."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(
+            f"data: file '{error.filename}' of source {_name(source)} does not exist; correct it"
+        ) from error
+    except (RaysimError, OSError, MemoryError):
+        raise
+    except Exception as error:  # whatever the source raises
+        module = type(source).__module__
+        if module.startswith("raysim."):
+            raise
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DataError(f"data.source: {_name(source)} cannot be read ({reason}); mend {module}") from error
+
+
+def _key(source: Source) -> str:
+    with _of_author(source):
+        return cache.source_key(source, source.files())
+
+
 def _records(source: Source, key: str) -> Records:
     folder = cache.find("records", key)
     if folder is not None:
         return cache.load_records(folder)
-    records = source.read()
+    with _of_author(source):
+        records = source.read()
     memory.give_back()  # the file's content is not needed any more
     _check(records, _name(source))
     if any(True for _ in source.files()):
@@ -144,7 +172,32 @@ def _records(source: Source, key: str) -> Records:
     return records
 
 
+def _check_types(records: Records, source: str) -> None:
+    """Raise ``DataError`` if an array of a source has another type, or values outside its range."""
+    arrays = {"y": records.y, "silo": records.silo, "group": records.group, "part": records.part}
+    for name, values in arrays.items():
+        if values is not None and not isinstance(values, np.ndarray):
+            raise DataError(f"data.source: {source} gives {of_type(values)} for {name}; give a numpy array")
+    columns = getattr(records.features, "columns", None)
+    if columns is None:
+        raise DataError(f"data.source: {source} gives {of_type(records.features)} for features; give a data frame")
+    if not columns.is_unique:
+        raise DataError(f"data.source: {source} gives two features one name; give each feature its own name")
+    if records.classes and records.y.dtype.kind not in "biu":
+        raise DataError(
+            f"data.source: {source} gives labels of type {records.y.dtype}; give indices of classes (int64)"
+        )
+    limits = [("y", records.y, len(records.classes))] if records.classes else []
+    limits += [("part", records.part, 3)] if records.part is not None else []
+    for name, values, count in limits:
+        if len(values) and not (int(values.min()) >= 0 and int(values.max()) < count):
+            raise DataError(f"data.source: {source} gives a value of {name} that is not 0 to {count - 1}; correct it")
+
+
 def _check(records: Records, source: str) -> None:
+    if not isinstance(records, Records):
+        raise DataError(f"data.source: {source} returns {of_type(records)}; return raysim.data.records.Records")
+    _check_types(records, source)
     n = len(records.y)
     lengths = {"features": len(records.features), "silo": len(records.silo)}
     lengths |= {name: len(values) for name, values in records.patients.items()}

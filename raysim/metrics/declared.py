@@ -16,10 +16,12 @@ import numpy as np
 from raysim.core.arrays import Floats
 from raysim.core.errors import ConfigError
 from raysim.core.installed import loaded, registered
+from raysim.core.words import counted
 from raysim.metrics.counts import BinaryCounts, ClassCounts, ErrorSums
 from raysim.metrics.rows import BinaryRows, ClassRows, ErrorRows
 
 F = TypeVar("F", bound="Figure")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +237,28 @@ ERROR_FIGURES = _with_registered(_ERRORS, ErrorFigure)
 
 ADDED = tuple(each.name for each in (*SCORES[len(_SCORES) :], *ERROR_FIGURES[len(_ERRORS) :]))
 """Names of the metrics that other packages have registered."""
+
+
+def values_of(figure: Figure, function: Callable[[R], Floats], rows: R, hospitals: int) -> Floats:
+    """Return the values of a metric, ``[hospitals]``, that one of its functions computes from ``rows``.
+
+    Raises ``ConfigError`` if the function of another package fails, or returns another shape.
+    """
+    if figure.name not in ADDED:
+        return function(rows)
+    try:
+        values = np.asarray(function(rows), dtype=np.float64)
+    except Exception as error:  # whatever another package raises
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(
+            f"raysim.figures: '{figure.name}' cannot be computed ({reason}); mend the package that registers it"
+        ) from error
+    if values.shape != (hospitals,):
+        raise ConfigError(
+            f"raysim.figures: '{figure.name}' has shape {list(values.shape)}; return one number for each of "
+            f"{counted(hospitals, 'hospital')}, [{hospitals}]"
+        )
+    return values
 
 
 DECLARED = (*SCORES, *ERROR_FIGURES)

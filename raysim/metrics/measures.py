@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raysim.core.arrays import Floats
-from raysim.metrics.declared import ERROR_FIGURES, SCORES
+from raysim.metrics.declared import ERROR_FIGURES, SCORES, values_of
 from raysim.metrics.rows import BinaryRows, ClassRows, ErrorRows
 from raysim.metrics.segments import Segments, floating, sortable
 
@@ -63,7 +63,9 @@ def binary_figures(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floa
         others = rows.n - rows.events
         missing = {"without rows": rows.n, "without events": rows.events, "with one class": rows.events * others}
         for column, figure in enumerate(SCORES, 2):
-            out[:, column] = np.where(missing[figure.undefined] > 0, figure.of_rows(rows), np.nan)
+            out[:, column] = np.where(
+                missing[figure.undefined] > 0, values_of(figure, figure.of_rows, rows, segments.count), np.nan
+            )
     out[segments.holding(np.isnan(z)), 2:] = np.nan
     out[:, 0], out[:, 1] = rows.n, rows.events
     return out
@@ -96,7 +98,7 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
         rows = ClassRows(z, labels.astype(np.int64), segments)
         for column, figure in enumerate(SCORES, 2):
             if figure.of_classes is not None:
-                out[:, column] = figure.of_classes(rows)
+                out[:, column] = values_of(figure, figure.of_classes, rows, segments.count)
     out[segments.holding(np.logical_or.reduce(np.isnan(rows.log_p), axis=1)), 2:] = np.nan
     out[:, 0] = rows.n
     return out
@@ -120,7 +122,7 @@ def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike)
     with np.errstate(all="ignore"):
         rows = ErrorRows(z, labels, segments)
         for column, figure in enumerate(ERROR_FIGURES, 1):
-            out[:, column] = figure.of_rows(rows)
+            out[:, column] = values_of(figure, figure.of_rows, rows, segments.count)
     out[segments.holding(np.isnan(z)), 1:] = np.nan
     out[:, 0] = rows.n
     return out

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from raysim.core.arrays import Floats
 from raysim.metrics.binned import BINS, bins_of, one_of_each_bin
 from raysim.metrics.counts import BinaryCounts, ClassCounts, ErrorSums
-from raysim.metrics.declared import ERROR_FIGURES, SCORES
+from raysim.metrics.declared import ERROR_FIGURES, SCORES, values_of
 from raysim.metrics.measures import FIGURES
 
 AUROC = FIGURES.index("auroc")
@@ -136,7 +136,8 @@ class Classes:
         columns: list[Floats] = [np.maximum(np.rint(of.n), 0.0), nothing]
         with np.errstate(all="ignore"):
             for figure in SCORES:
-                values = nothing if figure.of_class_counts is None else figure.of_class_counts(of)
+                take = figure.of_class_counts
+                values = nothing if take is None else values_of(figure, take, of, len(each))
                 # Means over classes already leave out classes without rows.
                 some = of.n >= 0.5 if figure.undefined == "without rows" else np.ones(len(each), np.bool_)
                 columns.append(np.where(some, np.clip(values, 0.0, figure.most(of)), np.nan))
@@ -186,7 +187,8 @@ class Errors:
         columns: list[Floats] = [np.maximum(np.rint(of.count), 0.0)]
         with np.errstate(all="ignore"):
             for figure in ERROR_FIGURES:
-                values = nothing if figure.of_sums is None else figure.of_sums(of)
+                take = figure.of_sums
+                values = nothing if take is None else values_of(figure, take, of, len(of.count))
                 columns.append(np.where(of.count >= 0.5, values, np.nan))
         return np.column_stack(columns)
 
@@ -218,7 +220,8 @@ def figures_of_counts(counts: ArrayLike) -> Floats:
     }
     with np.errstate(all="ignore"):
         for figure in SCORES:
-            values = np.full(len(each), np.nan) if figure.of_counts is None else figure.of_counts(of)
+            take = figure.of_counts
+            values = np.full(len(each), np.nan) if take is None else values_of(figure, take, of, len(each))
             columns.append(np.where(enough[figure.undefined], np.clip(values, 0.0, figure.most(of)), np.nan))
     return np.column_stack(columns)
 

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 import ray
 from pydantic import ValidationError
@@ -20,9 +22,30 @@ from raysim.config import loading
 from raysim.config.checking import adapter
 from raysim.core import registry
 from raysim.storage.manifest import Manifest
+from raysim.strategies.base import Strategy
 from tests.commands import STRICT, refusal
 
 SMALL = {"data.hospitals": 6, "data.rows": 300, "training.rounds": 2, "training.batch_size": 32}
+
+
+@dataclass(frozen=True)
+class HasName(Strategy):
+    name: str = "mine"
+
+
+@dataclass(frozen=True)
+class HasArray(Strategy):
+    towards: np.ndarray[Any, Any] | None = None
+
+
+@dataclass(frozen=True)
+class HasNoType(Strategy):
+    rate: Nowhere = 1  # type: ignore[name-defined]  # noqa: F821
+
+
+@dataclass(frozen=True)
+class HasRate(Strategy):
+    rate: float = 0.1
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +132,10 @@ def settings(values: dict[str, object]) -> list[str]:
             "strategy.personalization.epochs: -1 is not at least 0",
         ),
         ({"strategy": "{name: fedprox, mu_by_hospital: {nowhere: 1}}"}, "strategy.mu_by_hospital: no hospital is call"),
+        ({"strategy": f"{{class: {__name__}.HasName}}"}, "strategy.name: is a key of every strategy, and a field of"),
+        ({"strategy": f"{{class: {__name__}.HasArray}}"}, "strategy: a field of 'HasArray' has a type that no key can"),
+        ({"strategy": f"{{class: {__name__}.HasNoType}}"}, "strategy: a field of 'HasNoType' has a type that no key"),
+        ({"selection": f"{{class: {__name__}.HasRate}}"}, f"selection: '{__name__}.HasRate' is not a Selection"),
         ({"strategy": "{class: nowhere.Mine}"}, "strategy.class: 'nowhere.Mine' cannot be imported"),
         ({"strategy": "{class: pathlib.Path}"}, "strategy: 'Path' takes no configuration; make it a dataclass"),
         ({"strategy": "{class: json.Mine}"}, "strategy.class: 'json.Mine' cannot be imported (module 'json' in "),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -423,3 +425,32 @@ def test_memory_is_given_back_once_the_records_are_read_and_once_they_are_gone(m
     assert when == [False, True]
     build(Read(hospitals=3, rows=90, features=4, seed=77), Split())
     assert when == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"y": [0, 1, 2]}, "gives a value of y that is not 0 to 1; correct it"),
+        ({"y": [0.0, 1.0, float("nan")]}, "gives labels of type float64; give indices of classes"),
+        ({"part": np.array([0, 2, 3], np.int8)}, "gives a value of part that is not 0 to 2; correct it"),
+        ({"silo": ["a", "b", "c"]}, "gives a list for silo; give a numpy array"),
+        ({"features": np.zeros((3, 1))}, "gives a ndarray for features; give a data frame"),
+        ({"features": pd.DataFrame([[1.0, 2.0]] * 3, columns=["x", "x"])}, "gives two features one name"),
+    ],
+)
+def test_records_that_a_source_of_ones_own_gets_wrong_are_one_line(change: dict[str, Any], line: str) -> None:
+    right = records({"x": range(3)}, [0, 1, 1], ["a", "b", "c"])
+    values = {name: np.array(value) if name == "y" else value for name, value in change.items()}
+    with pytest.raises(DataError, match=f"data.source: fixed {line}"):
+        build(fixed(dataclasses.replace(right, **values), f"wrong {line}"), Split())
+
+
+def test_an_error_of_a_source_of_ones_own_names_it() -> None:
+    with pytest.raises(DataError, match=r"data.source: fixed cannot be read \(KeyError: 'nothing'\); mend tests.data"):
+        build(Fixed(name="nothing"), Split())
+    absent = fixed(records({"x": range(3)}, [0, 1, 1], ["a", "b", "c"]), "absent", Path("nowhere.csv"))
+    with pytest.raises(DataError, match=r"data: file '.*nowhere.csv' of source fixed does not exist"):
+        build(absent, Split())
+    nothing = fixed(None, "no records")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"data.source: fixed returns a NoneType; return raysim.data.records.Records"):
+        build(nothing, Split())

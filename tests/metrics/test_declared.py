@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
+from tests.commands import said
 from tests.config.test_commands import SMALL, raysim, settings
 
 MODULE = """
@@ -72,3 +74,22 @@ def test_a_registered_figure_is_listed_and_a_wrong_one_is_refused(tmp_path: Path
     assert refused.returncode == 2
     said = "raysim: raysim.figures: 'wrong' is neither a ScoreFigure nor an ErrorFigure; register one"
     assert refused.stderr.strip() == said
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("None", "'specificity' has shape []; return one number for each of 6 hospitals, [6]"),
+        ("rows.n[1:]", "'specificity' has shape [5]; return one number for each of 6 hospitals, [6]"),
+        ("rows.typo", "'specificity' cannot be computed (AttributeError: 'BinaryRows' object has no attribute 'typo')"),
+    ],
+)
+def test_a_registered_figure_that_cannot_be_used_is_one_line(tmp_path: Path, value: str, line: str):
+    install(tmp_path, "SPECIFICITY")
+    module = tmp_path / "site" / "otherfigures.py"
+    right = "rows.segments.counts(~rows.predicted_positive & ~rows.positive) / (rows.n - rows.events)"
+    assert right in MODULE
+    module.write_text(MODULE.replace(right, value))
+    done = raysim(tmp_path, "run", "--in-process", *settings(SMALL | {"data.split": "{train: 0.6, test: 0.4}"}))
+    assert done.returncode == 2
+    assert said(done.stderr)[-1].startswith(f"raysim: raysim.figures: {line}")

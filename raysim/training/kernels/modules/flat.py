@@ -10,7 +10,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor, nn
 
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, RaysimError
 from raysim.core.words import as_yaml
 from raysim.training.base import Layout, Vector
 from raysim.training.kernels.modules.batch_norms import BATCH_NORMS
@@ -54,7 +54,7 @@ class FlatModule:
         try:
             check_size(parameter_count(self._make), options)
             module = self._seeded(0).to(self.torch_dtype)
-        except ConfigError:
+        except RaysimError:
             raise
         except ValueError as error:
             raise ConfigError(f"model.{error}") from error
