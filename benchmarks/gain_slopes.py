@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import linregress
 
-from raysim.report.sections.equity import slope
+from raysim.report.supplement.gain_by_size import slope
 from raysim.statistics.differences.one_hospital import Sent
 from raysim.statistics.discrimination.auroc import pair_sums, placements
 from raysim.statistics.discrimination.sketches import sketches

@@ -25,7 +25,7 @@ from raysim.core.errors import ConfigError, DataError, RaysimError, nearest
 from raysim.core.words import of_type
 from raysim.engine.measuring.stopping import Stopped
 from raysim.report.judgement.card import Card
-from raysim.report.sections import training
+from raysim.report.supplement import training
 from raysim.report.tables import read_csv
 from raysim.statistics.convergence import Convergence
 from raysim.storage.manifest import Manifest

@@ -107,7 +107,7 @@ def _show_run(result: RunResult, console: Console) -> None:
 
 
 def _show_comparison(result: ComparisonResult, console: Console) -> None:
-    from raysim.report.sections import patient_clusters, patient_groups, virtual_time
+    from raysim.report.supplement import patient_clusters, patient_groups, virtual_time
     from raysim.report.terminal.tables import comparison_table
 
     config = result.config

@@ -14,10 +14,10 @@ from raysim.core.plain_yaml import dumped
 from raysim.core.words import counted
 from raysim.design.settings import Design, read_design
 from raysim.report import possible, svg
+from raysim.report.pages.common import plain, set_by
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
-from raysim.report.sections.common import plain, set_by
-from raysim.report.sections.section import Section, included
+from raysim.report.pages.section import Section, included
 from raysim.report.svg import Chart, Figure, Style
 from raysim.report.svg.styles import SHAPES
 from raysim.report.terminal.block import Block

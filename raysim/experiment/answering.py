@@ -20,7 +20,7 @@ from raysim.report.judgement.facts.wording import some
 from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import Key, distinct, names
-from raysim.report.sections.training import untrained
+from raysim.report.supplement.training import untrained
 
 FILE = "answer.json"
 

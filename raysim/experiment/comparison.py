@@ -46,9 +46,9 @@ from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence_from
 from raysim.report.naming import distinct, names
 from raysim.report.pages.page import comparison_page
+from raysim.report.pages.section import Supplement
 from raysim.report.panel import sent
-from raysim.report.sections import attacks, privacy, protection, training, virtual_time
-from raysim.report.sections.section import Supplement
+from raysim.report.supplement import attacks, privacy, protection, training, virtual_time
 from raysim.storage import clinical_tables, detail_tables
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import PREDICTIONS, SPLIT, write_config
@@ -178,7 +178,7 @@ def _patient_group_figures(
         out.csv(name, table)
     if (patients := of_runs.get("patients.csv")) is None:
         return []
-    from raysim.report.sections import patient_groups
+    from raysim.report.supplement import patient_groups
 
     if chosen:
         patients = patients[patients["strategy"].isin(chosen)].reset_index(drop=True)
@@ -186,7 +186,7 @@ def _patient_group_figures(
 
 
 CLUSTER_FILES = ("patient_clusters.csv", "feature_overlap.csv", "protocol.csv")
-"""The files of comparisons with clusters of patients; see :mod:`raysim.report.sections.patient_clusters`."""
+"""The files of comparisons with clusters of patients; see :mod:`raysim.report.supplement.patient_clusters`."""
 
 
 def _patient_cluster_figures(
@@ -202,7 +202,7 @@ def _patient_cluster_figures(
     composition, overlap = (of_runs.get(name) for name in CLUSTER_FILES[:2])
     if composition is None:
         return []
-    from raysim.report.sections import patient_clusters
+    from raysim.report.supplement import patient_clusters
 
     protocol = patient_clusters.protocol(frame, hospitals, reference, overlap)
     for name, table in zip(CLUSTER_FILES, (composition, overlap, protocol), strict=True):

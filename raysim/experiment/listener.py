@@ -18,7 +18,7 @@ from raysim.experiment.notes import note, observed_over_expected, title, verdict
 from raysim.experiment.one_run import Run
 from raysim.experiment.run_actors import Begun, Failed, RunActors, Spared
 from raysim.experiment.services import RunServices
-from raysim.report.sections import privacy
+from raysim.report.supplement import privacy
 from raysim.report.terminal.progress import figure
 from raysim.storage.finished import load_finished
 from raysim.storage.manifest import Manifest
@@ -109,7 +109,7 @@ class Listener:
             f"{model} mean {kind.title} {figure(mean, digits)}, {last} {figure(headline['worst_decile'], digits)}",
         )
         if outcome.attack is not None:
-            from raysim.report.sections import attacks
+            from raysim.report.supplement import attacks
 
             self.services.say(attacks.sentence(outcome.attack, kind))
         if outcome.privacy is not None:

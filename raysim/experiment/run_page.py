@@ -28,9 +28,9 @@ from raysim.report.judgement.answer import answer_from
 from raysim.report.naming import Key, names
 from raysim.report.pages.page import run_page
 from raysim.report.pages.rendering import Page, Provenance
+from raysim.report.pages.section import Supplement
 from raysim.report.panel import Sent, sent
-from raysim.report.sections import attacks, hospital_attributes, privacy, protection, training
-from raysim.report.sections.section import Supplement
+from raysim.report.supplement import attacks, hospital_attributes, privacy, protection, training
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import provenance
 from raysim.tracking.stores import NOWHERE

@@ -10,10 +10,10 @@ import pandas as pd
 
 from raysim.core.package import versions
 from raysim.report.naming import number, signed
+from raysim.report.pages.common import plain, set_by
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
-from raysim.report.sections.common import plain, set_by
-from raysim.report.sections.section import Section, included
+from raysim.report.pages.section import Section, included
 from raysim.study.answer import headline, ranking, readable_name
 from raysim.study.charts import MODELS, figures
 from raysim.study.predictors import ALL

@@ -60,7 +60,7 @@ OTHER_MEANINGS = {
         *(
             "raysim/adversaries/who.py",
             "raysim/engine/attacks/colluding.py",
-            "raysim/report/sections/attacks.py",
+            "raysim/report/supplement/attacks.py",
         ),  # what attackers know
         *(
             "raysim/config/sections/evaluation.py",

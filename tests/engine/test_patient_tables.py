@@ -15,7 +15,7 @@ from scipy.stats import t
 from raysim.cli import commands
 from raysim.config import reading
 from raysim.report import svg
-from raysim.report.sections import patient_clusters
+from raysim.report.supplement import patient_clusters
 from raysim.storage.detail_tables import composition, mean_overlap, overlap
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.fedgmc import FedGmc

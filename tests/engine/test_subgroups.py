@@ -16,7 +16,7 @@ from raysim.engine.measuring import subgroups
 from raysim.engine.server.job_checks import check_job
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
 from raysim.report import tables
-from raysim.report.sections import patient_groups
+from raysim.report.supplement import patient_groups
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, job_of, run_strategy
 

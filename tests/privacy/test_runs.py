@@ -17,7 +17,7 @@ from raysim.core.errors import ConfigError
 from raysim.privacy.accountant import epsilon
 from raysim.privacy.events import Gaussian
 from raysim.privacy.statement import Statement, together
-from raysim.report.sections.privacy import sentences
+from raysim.report.supplement.privacy import sentences
 
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "hospitals": 6, "rows": 400, "features": 4},

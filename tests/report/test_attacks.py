@@ -12,7 +12,7 @@ from scipy.stats import t
 
 from raysim.adversaries.attack_effect import AttackFigures
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
-from raysim.report.sections import attacks
+from raysim.report.supplement import attacks
 
 NAN = float("nan")
 

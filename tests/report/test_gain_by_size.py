@@ -9,8 +9,8 @@ import pytest
 
 from raysim.engine.job import Result
 from raysim.report.hospital.gains import compared_with
-from raysim.report.sections import equity
-from raysim.report.sections.equity import gain_by_size, slope
+from raysim.report.supplement import gain_by_size
+from raysim.report.supplement.gain_by_size import sentence, slope
 from raysim.statistics.differences.one_hospital import Sent, one_seed
 from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, smoothed_variances
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -40,7 +40,7 @@ def test_the_slope_is_that_of_gains_over_training_alone(federate: MakeFederation
     events, others = pair[0].pairs.events, pair[0].pairs.non_events
     variance = smoothed_variances(one_seed(*pair).own, events, others, ours.federation.totals)
     assert found == pytest.approx(gain_slope(gains, variance, ours.federation.totals))
-    said = gain_by_size([ours, alone], KEY, ALONE)
+    said = sentence([ours, alone], KEY, ALONE)
     assert "small hospitals gain" in said.lower()
     assert f"{found.halving:+.3f}" in said
     assert "HC3" in said
@@ -58,16 +58,16 @@ def test_the_slope_is_that_of_gains_over_training_alone(federate: MakeFederation
     ],
 )
 def test_both_tests_must_agree(found: GainSlope, begin: str, federate, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(equity, "slope", lambda *_: found)
-    assert gain_by_size(results(federate, tmp_path, SIZES[:3]), KEY, ALONE).startswith(begin)
+    monkeypatch.setattr(gain_by_size, "slope", lambda *_: found)
+    assert sentence(results(federate, tmp_path, SIZES[:3]), KEY, ALONE).startswith(begin)
 
 
 def test_few_hospitals_and_no_training_alone(federate: MakeFederation, tmp_path: Path) -> None:
     both = results(federate, tmp_path, SIZES[:5])
-    assert gain_by_size(both, KEY, ALONE) == (
+    assert sentence(both, KEY, ALONE) == (
         "Whether small hospitals gain more was not tested: 10 judged hospitals of different sizes are needed."
     )
-    assert gain_by_size(both[:1], KEY, ALONE) == ""
+    assert sentence(both[:1], KEY, ALONE) == ""
 
 
 def test_of_several_models_trained_alone_one_is_compared_with(federate: MakeFederation, tmp_path: Path) -> None:
@@ -75,4 +75,4 @@ def test_of_several_models_trained_alone_one_is_compared_with(federate: MakeFede
     both = [ours, alone, replace(alone, label="local, mlp")]
     assert compared_with(both, "fedavg", KEY) == ALONE
     assert compared_with(both, "fedavg", KEY, ("local, mlp", "personal")) == ("local, mlp", "personal")
-    assert gain_by_size(both, KEY, None) == ""
+    assert sentence(both, KEY, None) == ""

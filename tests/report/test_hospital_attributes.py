@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 import raysim
 from raysim.report.figures.models import styles
 from raysim.report.panel import Panel
-from raysim.report.sections.hospital_attributes import MOST, plots, table
+from raysim.report.supplement.hospital_attributes import MOST, plots, table
 from raysim.report.tables import KEYS
 from tests.conftest import MakeFederation
 

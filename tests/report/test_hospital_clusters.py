@@ -11,7 +11,7 @@ import pytest
 
 from raysim.engine.job import Outcome, Result
 from raysim.report import svg
-from raysim.report.sections import hospital_clusters
+from raysim.report.supplement import hospital_clusters
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.shared.signatures import Signature

@@ -22,7 +22,8 @@ from raysim.core.errors import ConfigError
 from raysim.engine.job import Round
 from raysim.metrics.labels import REGRESSION
 from raysim.report import svg
-from raysim.report.sections import costs, patient_clusters, patient_groups, virtual_time
+from raysim.report.sections import costs
+from raysim.report.supplement import patient_clusters, patient_groups, virtual_time
 from raysim.report.tables import read_csv
 from raysim.report.terminal import progress
 from raysim.report.terminal.tables import comparison_table, titled

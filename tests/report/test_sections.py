@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from raysim.config import reading
+from raysim.report import sections
 from raysim.report.pages import page, tabs
 from raysim.report.pages.rendering import Page
 from raysim.report.pages.sharing import shared
 from raysim.report.sections import equity
-from raysim.report.sections.protection import protections
-from raysim.report.sections.section import Section
+from raysim.report.supplement.protection import protections
 from tests.report.pages import CARD, PROVENANCE, assert_sound, frames
+from tests.source import ROOT
 
-SIZES = Section(
+SIZES = """
+from raysim.report.pages.section import Section
+
+SECTION = Section(
     "sizes",
     "Sizes",
-    {"run": "<p>{{ most }}</p>\n", "comparison": "<p>{{ most }}: {{ parts.reasons(largest) }}</p>\n"},
+    {"run": "<p>{{ most }}</p>\\n", "comparison": "<p>{{ most }}: {{ parts.reasons(largest) }}</p>\\n"},
     lambda material: {"most": len(material.per_seed), "largest": ["<b>"] if len(material.per_seed) > 1 else []},
+    place=15,
     visible=lambda values: values.get("largest"),
 )
+"""
+
+
+@pytest.fixture
+def added(tmp_path, monkeypatch):
+    """Adds a file to the sections of pages."""
+    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
+
+    def add(code):
+        (tmp_path / "added.py").write_text(code)
+
+    yield add
+    sys.modules.pop("raysim.report.sections.added", None)
 
 
 @pytest.fixture
@@ -39,9 +59,9 @@ def compared(frame):
     return page.comparison_page("Six ways", frame, PROVENANCE, baseline="fedavg")
 
 
-def test_a_section_shows_on_its_pages_where_its_values_say_so(frame, monkeypatch):
+def test_a_section_shows_on_its_pages_where_its_values_say_so(frame, added):
     before, run = compared(frame).html(), page.run_page("One", frame[:1], PROVENANCE, card=CARD).html()
-    monkeypatch.setattr(tabs, "SECTIONS", (*tabs.SECTIONS[:1], SIZES, *tabs.SECTIONS[1:]))
+    added(SIZES)
     made = compared(frame)
     html = made.html()
     assert tabs_of(html) == [tabs_of(before)[0], "sizes", *tabs_of(before)[1:]]
@@ -52,13 +72,19 @@ def test_a_section_shows_on_its_pages_where_its_values_say_so(frame, monkeypatch
     assert Page(tabs.sheet(tree["template"]), tree["values"]).html() == html
     to_pass_on = Page(tabs.sheet(tree["template"]), shared(tree)).html()
     assert "sizes" not in tabs_of(to_pass_on)  # what sharing does not name stays
-    monkeypatch.undo()
-    assert compared(frame).html() == before
+
+
+def test_the_section_of_the_guide_needs_no_more_than_its_file(frame, added):
+    before = tabs_of(compared(frame).html())
+    added(re.search(r"```python title=runs.py\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)[1])
+    html = compared(frame).html()
+    assert tabs_of(html) == [before[0], "runs", *before[1:]]
+    assert f"<p>{len(frame)} runs.</p>" in html
 
 
 def test_each_section_of_a_run_is_one_of_a_comparison(frame):
-    keys = [each.key for each in tabs.SECTIONS]
-    assert len(set(keys)) == len(keys)
+    places, keys = zip(*((each.place, each.key) for each in tabs.tabs()), strict=True)
+    assert len(set(places)) == len(set(keys)) == len(keys)
     of_run = tabs_of(page.run_page("One", frame[:1], PROVENANCE, card=CARD).html())
     of_all = tabs_of(compared(frame).html())
     assert of_run == ["answer-details", "figures", "setting"]

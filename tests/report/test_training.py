@@ -14,7 +14,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Result
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.stopping import Stopped
-from raysim.report.sections import training
+from raysim.report.supplement import training
 from raysim.storage.finished import load_finished, save_finished
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, run_strategy

@@ -9,9 +9,8 @@ import pytest
 
 import raysim
 from raysim.core.errors import ConfigError
-from raysim.report.pages import page
+from raysim.report.pages import page, section
 from raysim.report.pages.again import rewritten
-from raysim.report.sections import section
 
 SETTINGS = {
     "data": {"hospitals": 6, "rows": 900, "features": 6},

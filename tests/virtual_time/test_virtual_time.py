@@ -17,7 +17,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Round
 from raysim.engine.timing import Reached, figures, reached
 from raysim.metrics.labels import CLASSIFICATION
-from raysim.report.sections.virtual_time import averaged
+from raysim.report.supplement.virtual_time import averaged
 from raysim.storage.run_tables import rounds_table
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, empty_store, run_strategy

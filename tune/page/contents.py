@@ -13,10 +13,10 @@ from raysim.core import words
 from raysim.core.package import versions
 from raysim.core.words import capitalised
 from raysim.report import svg
+from raysim.report.pages.common import setting
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
-from raysim.report.sections.common import setting
-from raysim.report.sections.section import Section, Sheet, included
+from raysim.report.pages.section import Section, Sheet, included
 from raysim.tune.answer import Tested, falls
 from raysim.tune.choice import Choice, at_the_edge, headline, title
 from raysim.tune.page.trial_charts import figures, student

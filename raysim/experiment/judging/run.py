@@ -35,8 +35,8 @@ from raysim.report.judgement.gathered import Asked
 from raysim.report.naming import names, signed, with_interval
 from raysim.report.pages.page import comparison_page
 from raysim.report.pages.rendering import Provenance
+from raysim.report.pages.section import Supplement
 from raysim.report.panel import Panel, sent
-from raysim.report.sections.section import Supplement
 from raysim.statistics.differences.search import Searched, searched
 from raysim.storage import clinical_tables
 from raysim.storage.manifest import Manifest

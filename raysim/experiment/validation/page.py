@@ -10,10 +10,10 @@ import pandas as pd
 
 from raysim.experiment.unseen.findings import forests
 from raysim.report.naming import interval, number
+from raysim.report.pages.common import plain, set_by
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
-from raysim.report.sections.common import plain, set_by
-from raysim.report.sections.section import Section, included
+from raysim.report.pages.section import Section, included
 from raysim.report.terminal.block import Block, Warning
 
 COLUMNS = {"auroc": ("AUROC", 3), "observed_over_expected": ("observed/expected", 2), "calibration_slope": ("slope", 2)}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from raysim.engine.job import Result
 from raysim.report.hospital.clinical_rows import over_runs, read_rows
 from raysim.report.naming import Key, with_interval
-from raysim.report.sections.protection import sent_in
+from raysim.report.supplement.protection import sent_in
 
 ACTING = ("Sensitivity (95 % interval)", "Alerts per 100 patients", "Predictive value of an alert")
 SENT = ("Took part", "Kinds and bytes")

@@ -18,8 +18,8 @@ from raysim.core.package import __version__
 from raysim.report.pages import tabs
 from raysim.report.pages.page import hospital_page
 from raysim.report.pages.rendering import Page
+from raysim.report.pages.section import Sheet
 from raysim.report.pages.sharing import SHEETS, shared
-from raysim.report.sections.section import Sheet
 from raysim.storage.manifest import check_plain, spare
 from raysim.storage.resume import FILE as RESUME
 

@@ -14,9 +14,9 @@ from raysim.report import svg
 from raysim.report.judgement import audited
 from raysim.report.judgement.audited import TITLES
 from raysim.report.naming import minus
+from raysim.report.pages.common import ANSWER, PICTURES, setting
 from raysim.report.pages.rendering import Page, Provenance
-from raysim.report.sections.common import ANSWER, PICTURES, setting
-from raysim.report.sections.section import Section, Sheet, included
+from raysim.report.pages.section import Section, Sheet, included
 from raysim.report.svg import PANEL, Style
 
 FEATURES = 24

@@ -21,9 +21,9 @@ from raysim.report.judgement.noise import Noise
 from raysim.report.naming import MODELS, Key, minus, names
 from raysim.report.pages import tabs
 from raysim.report.pages.rendering import Page, Provenance
+from raysim.report.pages.section import MOST_HOSPITALS, NOTHING, Figures, Links, Material, Supplement
 from raysim.report.pages.sentences import run_lead
 from raysim.report.panel import sent
-from raysim.report.sections.section import MOST_HOSPITALS, NOTHING, Figures, Links, Material, Supplement
 
 MANY_NOTE = (
     f"With more than {MOST_HOSPITALS:,} hospitals, this page lists no single hospital; hospitals.csv has them all."

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from raysim.core.package import __version__
 from raysim.report import svg
-from raysim.report.sections.section import Sheet
+from raysim.report.pages.section import Sheet
 from raysim.report.terms import explained
 
 SCRIPTS = ("page.js", "trials.js", "figures.js")

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from raysim.report.sections import accuracy, costs, decision, equity, hospital, method, my_hospital, protection, use
-from raysim.report.sections.section import Material, Section, Sheet, Values, included
+import pkgutil
+from importlib import import_module
+from operator import attrgetter
 
-SECTIONS: tuple[Section, ...] = (
-    decision.SECTION,
-    my_hospital.SECTION,
-    accuracy.SECTION,
-    use.SECTION,
-    equity.SECTION,
-    protection.SECTION,
-    costs.SECTION,
-    method.SECTION,
-)
-"""The sections of runs and comparisons, in the order of their tabs."""
+from raysim.report import sections
+from raysim.report.pages.common import setting
+from raysim.report.pages.section import Material, Section, Sheet, Values, included
 
 DATED = """\
 {% if provenance.origin %} · data {{ provenance.origin }}{% endif %}{% if provenance.date %} · {{ provenance.date }}\
 {% endif %} · {{ provenance.seeds | length }} training seed{{ "s" if provenance.seeds | length > 1 }}"""
 
 SCRIPTS = ("page.js", "figures.js")
+
+AMONG = '<div class="gallery">{{ parts.figures_shown(figures[1:]) }}</div>\n'
+
+HOSPITAL = Sheet(
+    "hospital",
+    "One hospital of {{ of }}",
+    (
+        Section("facts", "This hospital", included("hospital")),
+        Section("among", "Among the others", AMONG, visible=lambda values: values["figures"][1:]),
+        setting("What was run", facts=False),
+    ),
+    included("hospital_card"),
+    wide=True,
+)
+
+
+def tabs() -> tuple[Section, ...]:
+    """Return the sections of runs and comparisons in order, one from each module of ``raysim.report.sections``."""
+    modules = [f"{sections.__name__}.{module.name}" for module in pkgutil.iter_modules(sections.__path__)]
+    return tuple(sorted((import_module(name).SECTION for name in modules), key=attrgetter("place")))
 
 
 def sheet(name: str) -> Sheet:
@@ -33,17 +46,17 @@ def sheet(name: str) -> Sheet:
         "comparison": Sheet(
             "comparison",
             f"Comparison of federated methods {across}",
-            SECTIONS,
+            tabs(),
             included("card_comparison"),
             DATED,
             True,
             SCRIPTS,
         ),
-        "run": Sheet("run", f"One run {across}", SECTIONS, included("card_run"), DATED, True, SCRIPTS),
-        "hospital": hospital.SHEET,
+        "run": Sheet("run", f"One run {across}", tabs(), included("card_run"), DATED, True, SCRIPTS),
+        "hospital": HOSPITAL,
     }[name]
 
 
 def contents(page: str, material: Material) -> Values:
-    """Return the values of all sections of a page, by name; ``page`` is ``comparison``, ``run`` or ``hospital``."""
-    return {name: value for each in SECTIONS if each.on(page) for name, value in each.values(material).items()}
+    """Return the values of all sections of a page, by name; ``page`` is ``comparison`` or ``run``."""
+    return {name: value for each in tabs() if each.on(page) for name, value in each.values(material).items()}

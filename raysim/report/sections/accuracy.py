@@ -15,8 +15,8 @@ from raysim.report.figures import models as figures
 from raysim.report.figures.forest import equal_sentences
 from raysim.report.naming import Key
 from raysim.report.pages.contents import Cell, Row, body_rows, columns, difference_columns, difference_rows
+from raysim.report.pages.section import Material, Section, Values, included
 from raysim.report.pages.sentences import worst_served
-from raysim.report.sections.section import Material, Section, Values, included
 from raysim.report.tables import KEYS
 
 COLUMNS = (
@@ -120,5 +120,9 @@ def _rows_of(frame: pd.DataFrame, keys: figures.Names) -> pd.DataFrame:
 
 
 SECTION = Section(
-    "figures", "Accuracy", {"run": included("accuracy_run"), "comparison": included("accuracy_comparison")}, values
+    "figures",
+    "Accuracy",
+    {"run": included("accuracy_run"), "comparison": included("accuracy_comparison")},
+    values,
+    place=30,
 )

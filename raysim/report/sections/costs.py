@@ -12,7 +12,7 @@ from raysim.metrics.labels import reporting
 from raysim.report import svg
 from raysim.report.figures.models import Looks, Names
 from raysim.report.naming import Key, number, of_strategy, short, size
-from raysim.report.sections.section import Material, Section, Values
+from raysim.report.pages.section import Material, Section, Values
 from raysim.report.tables import KEYS
 
 COSTS = {"bytes_down": "Download, all rounds", "bytes_up": "Upload, all rounds", "setup": "Set-up, both ways"}
@@ -135,5 +135,10 @@ def values(material: Material) -> Values:
 
 
 SECTION = Section(
-    "cost", "Cost", {"comparison": "{{ parts.gallery(costs) }}\n"}, values, visible=lambda values: values.get("costs")
+    "cost",
+    "Cost",
+    {"comparison": "{{ parts.gallery(costs) }}\n"},
+    values,
+    place=70,
+    visible=lambda values: values.get("costs"),
 )

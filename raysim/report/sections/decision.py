@@ -5,8 +5,8 @@ from __future__ import annotations
 from raysim.report.figures.forest import forest
 from raysim.report.judgement import judged
 from raysim.report.naming import minus
+from raysim.report.pages.section import Material, Section, Values, included
 from raysim.report.pages.sentences import undefined_sentence
-from raysim.report.sections.section import Material, Section, Values, included
 
 
 def values(material: Material) -> Values:
@@ -34,4 +34,5 @@ SECTION = Section(
     "Decision",
     {"run": included("decision_run"), "comparison": included("decision_comparison")},
     values,
+    place=10,
 )

@@ -3,78 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from raysim.core.words import chance
-from raysim.engine.job import Result
-from raysim.metrics.labels import CLASSIFICATION
 from raysim.report import svg
 from raysim.report.figures.models import Looks, Names
 from raysim.report.judgement.noise import Noise
-from raysim.report.naming import Key, interval, minus, number, short
+from raysim.report.naming import Key, minus, number, short
 from raysim.report.pages.contents import fairness_headings, fairness_rows, noise_columns, noise_headings, noise_rows
-from raysim.report.sections import hospital_clusters
-from raysim.report.sections.section import Material, Section, Values, included
-from raysim.statistics.chance.dispersion import TENTH
-from raysim.statistics.differences.one_hospital import Sent, one_seed
-from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, smoothed_variances
-
-
-def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> str:
-    """Return a sentence on whether the gain of the model ``key`` over training alone is larger at small hospitals.
-
-    ``by_itself`` is the model of training alone. The sentence is empty without such a model, if the label does not have
-    two classes, or if sizes are not public.
-    """
-    alone = {result.seed: result for result in results if by_itself and result.label == by_itself[0]}
-    ours = {result.seed: result for result in results if result.label == key[0] and result.seed in alone}
-    public = all(result.outcome.noisy_sizes is None for result in results)
-    if by_itself is None or not ours or not public or results[0].federation.task is not CLASSIFICATION:
-        return ""
-    pairs = [(_sent(result, key[1]), _sent(alone[seed], by_itself[1])) for seed, result in ours.items()]
-    if any(one is None or other is None for one, other in pairs):
-        return ""
-    found = slope([(one, other) for one, other in pairs if one and other], results[0].federation.totals)
-    if np.isnan(found.slope):
-        return (
-            f"Whether small hospitals gain more was not tested: {TENTH} judged hospitals of different sizes are needed."
-        )
-    low, high = (-end * float(np.log(2.0)) for end in (found.high, found.low))
-    gain = f"{number(found.halving, 3, sign=True)} ({interval(low, high, 3, sign=True)})"
-    more = "more" if found.halving > 0 else "less"
-    begin = f"Small hospitals gain {more}" if found.demonstrated else "Not demonstrated that small hospitals gain more"
-    return (
-        f"{begin} over training alone: halving the size changes the gain in AUROC by {gain}, {chance(found.p)} (with "
-        f"HC3 {chance(found.robust_p)})."
-    )
-
-
-def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """Estimate the slope of hospitals' gains from one model over another on the logarithm of the hospitals' ``sizes``.
-
-    ``pairs`` has, for each seed, what hospitals sent about the two models.
-    """
-    seeds = [one_seed(model, against) for model, against in pairs]
-    gains = np.mean([seed.difference for seed in seeds], axis=0)
-    own = np.square(np.mean([seed.sums for seed in seeds], axis=0)).mean(axis=1)
-    events, others = (
-        np.mean([getattr(model.pairs, name) for model, _ in pairs], axis=0) for name in ("events", "non_events")
-    )
-    judged = np.isfinite(gains)
-    variance = np.full_like(gains, np.nan)
-    if judged.any():
-        variance[judged] = smoothed_variances(own[judged], events[judged], others[judged], sizes[judged])
-    return gain_slope(gains, variance, sizes)
-
-
-def _sent(result: Result, model: str) -> Sent | None:
-    outcome = result.outcome
-    return Sent(outcome.pairs[model], outcome.sketches[model]) if model in outcome.sketches else None
-
+from raysim.report.pages.section import Material, Section, Values, included
+from raysim.report.supplement import gain_by_size, hospital_clusters
 
 MOST = 8
 """The largest number of models in the figure; with more, only the most important are shown."""
@@ -87,7 +27,7 @@ def values(material: Material) -> Values:
     clusters = hospital_clusters.clusters(material.results, material.titles)
     best = material.best
     return {
-        "gains_by_size": "" if best is None else minus(gain_by_size(material.results, best, material.alone)),
+        "gains_by_size": "" if best is None else minus(gain_by_size.sentence(material.results, best, material.alone)),
         "noise_columns": noise_headings(table, noise),
         "noise": noise_rows(table, names, noise),
         "fairness_columns": fairness_headings(table, noise),
@@ -116,6 +56,7 @@ SECTION = Section(
     "Equity",
     included("equity"),
     values,
+    place=50,
     visible=lambda values: any(values.get(name) for name in ("equity", "noise", "fairness", "gains_by_size")),
 )
 

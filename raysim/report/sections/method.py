@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raysim.report.sections.section import Material, Section, Values, included
+from raysim.report.pages.section import Material, Section, Values, included
 
 
 def values(material: Material) -> Values:
@@ -16,4 +16,4 @@ def values(material: Material) -> Values:
     }
 
 
-SECTION = Section("setting", "Method", included("method"), values)
+SECTION = Section("setting", "Method", included("method"), values, place=80)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raysim.metrics.labels import reporting
 from raysim.report.hospital import gains, your_hospital
-from raysim.report.sections.section import Material, Section, Values, included
+from raysim.report.pages.section import Material, Section, Values, included
 
 NOBODY: Values = {"hospitals": [], "tables": []}
 
@@ -39,5 +39,6 @@ SECTION = Section(
     "My hospital",
     included("my_hospital"),
     values,
+    place=20,
     visible=lambda values: values["cards"]["hospitals"],
 )

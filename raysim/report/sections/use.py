@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raysim.report.sections.section import Material, Section, Values, included
+from raysim.report.pages.section import Material, Section, Values, included
 
 RUN = "{{ parts.gallery(use) }}\n"
 
@@ -18,5 +18,6 @@ SECTION = Section(
     "Calibration and use",
     {"run": RUN, "comparison": RUN + included("use_folded")},
     values,
+    place=40,
     visible=lambda values: values.get("use"),
 )

@@ -35,9 +35,9 @@ class Supplement:
     cost: Figures = ()
     method: Figures = ()
     protections: Sequence[Sequence[str]] = ()
-    """The table of data protection, from :func:`raysim.report.sections.protection.protections`."""
+    """The table of data protection, from :func:`raysim.report.supplement.protection.protections`."""
     traffic: Sequence[Sequence[str]] = ()
-    """The table of bytes sent, from :func:`raysim.report.sections.protection.traffic`."""
+    """The table of bytes sent, from :func:`raysim.report.supplement.protection.traffic`."""
     privacy: Sequence[str] = ()
     links: Links = ()
     files: Links = ()
@@ -138,6 +138,8 @@ class Section:
     """The template of the section's body, or a template for each sheet, by the sheet's ``name``."""
     values: Callable[[Material], Values] = _nothing
     """Returns the values for the template, besides those of the page."""
+    place: int = 0
+    """The sections of runs and comparisons are in ascending order of this number."""
     visible: Callable[[Values], object] = lambda values: True
     """Returns whether a page with these values has the section.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from raysim.report.sections.section import Section, Sheet, Values, included
+from raysim.report.pages.section import Section, Sheet, Values, included
 
 ANSWER = Section("answer", "The answer", included("answer"))
 

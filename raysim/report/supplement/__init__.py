@@ -1,0 +1,1 @@
+"""Content of pages besides metrics: sentences, figures and tables."""
