@@ -165,7 +165,9 @@ def _naming(where: str, params: Params) -> Iterator[None]:
         yield
     except RaysimError as error:
         text = str(error)
-        if where and not text.startswith(("sweep.", "data.", where)):
+        field, _, fault = text.partition(": ")
+        misspelt = field in params and fault.startswith("unknown key") and "strategy.name" not in params
+        if where and not misspelt and not text.startswith(("sweep.", "data.", where)):
             # The error names another key, or comes from a plug-in: say which searched key it is about.
             text = f"{where}: {as_yaml(params.get(where))} is refused: {text}"
         raise type(error)(text if text.startswith(("sweep.", "data.")) else f"sweep.space.{text}") from None

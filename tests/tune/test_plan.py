@@ -21,6 +21,10 @@ ASHA = {"name": "asha", "objective": "auroc"}
     ("changes", "message"),
     [
         ({"sweep__space": {"strategy.lamb": {"uniform": [0, 1]}}}, "sweep.space.strategy.lamb: unknown key; did you"),
+        (
+            {"sweep__space": {"training.learning_rate": {"uniform": [0.1, 1]}, "strategy.lamb": {"uniform": [0, 1]}}},
+            "sweep.space.strategy.lamb: unknown key; did you",
+        ),
         ({"sweep__space": {"training.rate": {"uniform": [0, 1]}}}, "sweep.space.training.rate: unknown key; known:"),
         ({"sweep__space": {"stratgy.lam": {"uniform": [0, 1]}}}, "unknown key; did you mean 'strategy'?"),
         ({"sweep__space": {"strategy.lam": {"uniform": [1, 0]}}}, "the lower end 1 is not below the upper end 0"),
