@@ -96,6 +96,9 @@ def trust_scores(updates: Floats, root: Floats) -> Floats:
 def fltrust(updates: Floats, root: Floats) -> Aggregate:
     """Scale each update to the norm of ``root [P]``. Return the mean of the scaled updates, weighted by
     :func:`trust_scores`. The result is 0 if all scores are 0.
+
+    In raysim the root is a participant's update, so it is also one of ``updates``, with score 1. In the paper it is the
+    server's own update, which serves only as a reference.
     """
     trust = trust_scores(updates, root)
     if not trust.any():
