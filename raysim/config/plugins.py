@@ -309,7 +309,8 @@ def construct(cls: Any, options: Mapping[str, Any], where: str, other_keys: Sequ
     ``where`` is the name of the section in errors. ``other_keys`` are further keys of the section that are suggested
     for misspelled keys.
     """
-    if not dataclasses.is_dataclass(cls) and not (isinstance(cls, type) and issubclass(cls, BaseModel)):
+    has_fields = dataclasses.is_dataclass(cls) or (isinstance(cls, type) and issubclass(cls, BaseModel))
+    if not has_fields:
         raise ConfigError(f"{where}: '{getattr(cls, '__name__', cls)}' takes no configuration; make it a dataclass")
     try:
         hints(cls)
