@@ -12,7 +12,7 @@ from raysim.config.sections.privacy import PrivacySection
 
 
 @dataclass(frozen=True)
-class Terms:
+class PrivacyParameters:
     """The parameters that determine the privacy of a job, such as sampling rates and numbers of patients."""
 
     rounds: int
@@ -59,7 +59,7 @@ class Guarantee:
 
     section: PrivacySection
     """The privacy section of the configuration, with epsilon and the noise multiplier filled in."""
-    terms: Terms
+    parameters: PrivacyParameters
     """The parameters of the job from which the guarantee was computed."""
     parts: tuple[Any, ...]
     """The parts of the job on which the noise depends; jobs with equal parts share a guarantee."""

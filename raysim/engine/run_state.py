@@ -62,7 +62,7 @@ class RunState:
     """The virtual clock, including messages in transit between hospitals and server; None without a clock."""
     stopping: Stopping | None = None
     """The validation losses so far; None without early stopping."""
-    reception: Any = None
+    guarantee: Any = None
     """The state of the privacy guarantee, in plain values; see :attr:`UpdatePipeline.guaranteed`."""
     best: RunState | None = None
     """The state after the round with the smallest validation loss; None without early stopping, or if no loss has been

@@ -54,8 +54,8 @@ def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
     }
     if run_state.attacks is not None:
         header["attacks"] = pack(run_state.attacks, "attacks", arrays)
-    if run_state.reception is not None:
-        header["reception"] = pack(run_state.reception, "reception", arrays)
+    if run_state.guarantee is not None:
+        header["reception"] = pack(run_state.guarantee, "reception", arrays)
     if (history := run_state.history) is not None:
         header |= {
             "seconds": history.seconds,
@@ -87,7 +87,7 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
             clock=checked(unpack(header["clock"], arrays, Clock)),
             attacks=unpack(header.get("attacks"), arrays),
             stopping=None if header["stopping"] is None else Stopping.unpacked(header["stopping"]),
-            reception=unpack(header.get("reception"), arrays),
+            guarantee=unpack(header.get("reception"), arrays),
             best=_unpack_best(header["best"], arrays, strategy),
         )
         return run_state, header["fingerprint"]

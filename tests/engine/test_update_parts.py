@@ -14,7 +14,7 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.attacks.own_attacks import OwnAttack
-from raysim.engine.guarantee import Terms
+from raysim.engine.guarantee import PrivacyParameters
 from raysim.engine.messages.update_sums import heaviest, number_rows, sum_count
 from raysim.engine.pipeline.secure_sums import SecureSums
 from raysim.engine.privacy.calibration import guarantee_of
@@ -136,9 +136,12 @@ def test_noise_on_counts_covers_also_what_stays_of_the_model(federation: Federat
         sizes: np.ndarray
 
     section = PrivacySection(noise_multiplier=2.0, delta=1e-3, mode="central")
-    job, terms = replace(job_of(federation, Counting()), privacy=section), Terms(rounds=1, rate=1.0, hospitals=3)
+    job, parameters = (
+        replace(job_of(federation, Counting()), privacy=section),
+        PrivacyParameters(rounds=1, rate=1.0, hospitals=3),
+    )
     private = np.array([False, True, False, True])
-    guard = HospitalNoise(section, terms, job, Counting(), 4, private, None)
+    guard = HospitalNoise(section, parameters, job, Counting(), 4, private, None)
     cohort = ScheduledCohort(np.arange(3), None, State(np.zeros((1, 4))))
     fitted = guard.posed(View(np.arange(3), np.array([6, 5, 4])), cohort).problem
     assert fitted is not None

@@ -14,7 +14,7 @@ from raysim.training import losses
 
 DECISIONS = (
     calibration.resolved,
-    calibration.terms_of,
+    calibration.parameters_of,
     accountant.calibrated,
     jobs.make_job,
     plugins._made_strategy,

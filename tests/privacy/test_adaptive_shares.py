@@ -42,7 +42,7 @@ def guaranteed(federation, mode="distributed", secure=None, adaptive=None, strat
 def clips_of(federation, job):
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     events = list(JobRun(pool, job).events(1))
-    return [event.reception["guard"]["clip"] for event in events if isinstance(event, RunState)], events
+    return [event.guarantee["guard"]["clip"] for event in events if isinstance(event, RunState)], events
 
 
 def test_the_clip_moves_by_the_bits_and_all_shares_of_their_noise(federate):

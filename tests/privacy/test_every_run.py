@@ -22,7 +22,7 @@ from scipy.special import ndtr
 
 from raysim.config.sections.privacy import PrivacySection
 from raysim.engine import attack_figures
-from raysim.engine.guarantee import Terms
+from raysim.engine.guarantee import PrivacyParameters
 from raysim.engine.job import EarlierStarts, Job, Round
 from raysim.engine.privacy import privacy_ledger
 from raysim.engine.privacy.privacy_ledger import guaranteed as promised_before
@@ -146,15 +146,15 @@ def test_noisy_statistics_of_earlier_starts_are_charged(federate):
 def test_a_sum_of_all_patients_has_the_closed_form(multiplier):
     """The distribution of a mixture cannot be computed for some multipliers if everybody is sampled."""
     section = PrivacySection(unit="patient", mode="pooled", rate=1.0, noise_multiplier=multiplier, delta=1e-3)
-    terms = Terms(rounds=2, rate=1.0, hospitals=5)
-    epsilon = privacy_ledger._at_two_hospitals(section, terms, 2, ())
+    parameters = PrivacyParameters(rounds=2, rate=1.0, hospitals=5)
+    epsilon = privacy_ledger._at_two_hospitals(section, parameters, 2, ())
     assert epsilon == pytest.approx(accountant.epsilon([Gaussian(multiplier / 2.0, 1.0, 2)], 1e-3))
 
 
 def test_a_patient_at_two_hospitals_moves_a_sum_by_two_clips():
     """Where all patients are in each sum: normal noise of ``z`` on a change of 2, by its closed form."""
     section = PrivacySection(unit="patient", mode="pooled", rate=1.0, noise_multiplier=Z, delta=DELTA)
-    everyone = Terms(ROUNDS, 1.0, 3, (12, 9, 10), sampled=False)
+    everyone = PrivacyParameters(ROUNDS, 1.0, 3, (12, 9, 10), sampled=False)
     others = [Gaussian(8.0)]  # told once by each of the two
     moved = math.sqrt(ROUNDS * (2 / Z) ** 2 + 2 / 8.0**2)
     epsilon = privacy_ledger._at_two_hospitals(section, everyone, ROUNDS, others)

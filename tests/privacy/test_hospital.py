@@ -242,7 +242,7 @@ def test_the_clip_follows_the_share_among_the_hospitals_expected_in_a_round(fede
     job = replace(job, privacy=section(clip=1e-4, adaptive={"quantile": 0.5, "rate": 0.5}))
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
     events = list(JobRun(pool, job).events(1))
-    clips = [event.reception["guard"]["clip"] for event in events if isinstance(event, RunState)]
+    clips = [event.guarantee["guard"]["clip"] for event in events if isinstance(event, RunState)]
     cohorts = [event.cohort_size for event in events if isinstance(event, Round)]
     assert len(set(cohorts)) > 1
     clip = 1e-4
@@ -263,7 +263,7 @@ def test_noise_is_in_units_of_the_clip_that_the_round_was_clipped_to(federate):
     first, second = (state.state.models[0] for state in states)
     updates = update_multiplier(multiplier, adaptive["bits"])
     assert first.std() == pytest.approx(updates * clip / (rate * 4), rel=0.05)
-    used = states[0].reception["guard"]["clip"]
+    used = states[0].guarantee["guard"]["clip"]
     assert used != clip
     assert (second - first).std() == pytest.approx(updates * used / (rate * 4), rel=0.05)
 
@@ -294,7 +294,7 @@ def test_the_clip_follows_the_updates_and_goes_on_after_a_stop(federation):
     job = replace(job_of(federation, FedAvg(**UNIFORM), rounds=6), privacy=section(clip=1e-4, adaptive=adaptive))
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     events = list(JobRun(pool, job).events(1))
-    clips = [event.reception["guard"]["clip"] for event in events if isinstance(event, RunState)]
+    clips = [event.guarantee["guard"]["clip"] for event in events if isinstance(event, RunState)]
     assert clips[0] == pytest.approx(1e-4 * math.exp(0.25))
     assert clips[-1] == pytest.approx(1e-4 * math.exp(0.25 * len(clips)))
     stood = next(event for event in events if isinstance(event, RunState) and event.round == 3)

@@ -163,7 +163,7 @@ def test_a_run_goes_on_with_the_sizes_that_were_told(federation, mode, origin):
     events = list(JobRun(pool, job).events(2))
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    assert again.reception["first"]["sizes"].tolist() == stood.reception["first"]["sizes"].tolist()
+    assert again.guarantee["first"]["sizes"].tolist() == stood.guarantee["first"]["sizes"].tolist()
     *_, outcome = JobRun(pool, job, again).events()
     assert outcome.privacy == events[-1].privacy
     if origin == "seeded":

@@ -12,7 +12,7 @@ from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.guarantee import Terms
+from raysim.engine.guarantee import PrivacyParameters
 from raysim.engine.job import Job
 from raysim.engine.privacy import calibration
 from raysim.engine.privacy.calibration import (
@@ -21,9 +21,9 @@ from raysim.engine.privacy.calibration import (
     by_hospital,
     guarantee_of,
     largest_clip,
+    parameters_of,
     releases_of_updates,
     resolved,
-    terms_of,
 )
 from raysim.engine.privacy.grid_checks import check_grid
 from raysim.engine.privacy.noisy_statistics import figure_noise, left_out
@@ -37,7 +37,9 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.traffic.ledger import Ledger
 from tests.conftest import MakeFederation, job_of, run
 
-TERMS = Terms(rounds=3, rate=0.5, hospitals=4, patients=(10, 0, 3), batch=4, epochs=2, left=4, fewest=3)
+PARAMETERS = PrivacyParameters(
+    rounds=3, rate=0.5, hospitals=4, patients=(10, 0, 3), batch=4, epochs=2, left=4, fewest=3
+)
 
 
 @pytest.fixture
@@ -61,9 +63,9 @@ def test_the_noise_of_a_checked_job_is_calibrated_once(federation: Federation, m
     assert checked.privacy is not None
     counted: list[int] = []
 
-    def counting(section: PrivacySection, terms: Terms) -> PrivacySection:
-        counted.append(terms.rounds)
-        return resolved(section, terms)
+    def counting(section: PrivacySection, parameters: PrivacyParameters) -> PrivacySection:
+        counted.append(parameters.rounds)
+        return resolved(section, parameters)
 
     monkeypatch.setattr(calibration, "resolved", counting)
     outcome = run(federation, checked, 2)
@@ -81,10 +83,10 @@ def test_the_noise_of_a_checked_job_is_calibrated_once(federation: Federation, m
 
 
 def test_units_are_drawn_into_as_many_steps_as_make_an_epoch() -> None:
-    assert (TERMS.units, TERMS.rates, TERMS.steps) == (13, (0.4, 1.0, 1.0), (6, 0, 2))
-    whole = replace(TERMS, batch=0)
+    assert (PARAMETERS.units, PARAMETERS.rates, PARAMETERS.steps) == (13, (0.4, 1.0, 1.0), (6, 0, 2))
+    whole = replace(PARAMETERS, batch=0)
     assert (whole.rates, whole.steps) == ((1.0, 1.0, 1.0), (2, 2, 2))
-    assert replace(TERMS, patients=()).units == 4
+    assert replace(PARAMETERS, patients=()).units == 4
 
 
 @pytest.mark.parametrize(
@@ -106,15 +108,15 @@ def test_units_are_drawn_into_as_many_steps_as_make_an_epoch() -> None:
 )
 def test_what_an_adversary_sees_of_a_round(keys, secure, seen) -> None:
     for adversary, event in seen.items():
-        terms = replace(TERMS, secure=secure)
-        released = releases_of_updates(section(**keys), terms, adversary, 2.0, 3)
+        parameters = replace(PARAMETERS, secure=secure)
+        released = releases_of_updates(section(**keys), parameters, adversary, 2.0, 3)
         if event is None:
             assert released is None
             continue
         assert released is not None
         (gaussian,) = released
         assert (gaussian.multiplier, gaussian.rate, gaussian.count) == (pytest.approx(event[0]), event[1], 3)
-        assert releases_of_updates(section(**keys), terms, adversary, 2.0, 0) == []
+        assert releases_of_updates(section(**keys), parameters, adversary, 2.0, 0) == []
 
 
 def test_noise_beside_updates_by_its_kind() -> None:
@@ -126,7 +128,7 @@ def test_noise_beside_updates_by_its_kind() -> None:
 def test_each_hospital_spends_by_its_own_steps_and_one_without_patients_nothing() -> None:
     local = section(unit="patient", mode="local")
     others = [Laplace(4.0), Gaussian(3.0, 1.0, 2)]
-    spent_by = by_hospital(local, TERMS, np.array([3, 3, 2]), others)
+    spent_by = by_hospital(local, PARAMETERS, np.array([3, 3, 2]), others)
     expected = [
         quick.epsilon(2.0, 0.4, 18, 1e-3, 2 / 9) + 0.25,
         0.0,
@@ -166,8 +168,12 @@ def test_noise_on_bits_that_costs_the_whole_budget_is_refused(federation: Federa
 
 def test_the_largest_clip_is_taken_and_none_above_it(federation: Federation) -> None:
     job = guaranteed(federation)
-    largest = largest_clip(terms_of(job, federation), 2.0)
-    assert largest == largest_clip(replace(TERMS, rate=1.0), 0.5) / 2 == 2 * largest_clip(replace(TERMS, rate=0.5), 2.0)
+    largest = largest_clip(parameters_of(job, federation), 2.0)
+    assert (
+        largest
+        == largest_clip(replace(PARAMETERS, rate=1.0), 0.5) / 2
+        == 2 * largest_clip(replace(PARAMETERS, rate=0.5), 2.0)
+    )
     check_job(guaranteed(federation, clip=largest), federation)
     with pytest.raises(ConfigError, match=r"^privacy.clip: .* is more than sums can hold"):
         check_job(guaranteed(federation, clip=math.nextafter(largest, math.inf)), federation)
@@ -196,12 +202,12 @@ def test_noise_on_errors_needs_a_range_of_the_label() -> None:
 
 def test_a_sum_of_one_hospital_has_a_grid_as_wide_as_that_of_two() -> None:
     """Noise of 2 * .5 in one share is 12 deviations, and 12.5 with the clip: 2^7 - 1 steps of .1 hold it."""
-    terms = replace(TERMS, patients=(), left=1)
+    parameters = replace(PARAMETERS, patients=(), left=1)
     narrow, wide = (CompressionSection(name="grid", step=0.1, bits=bits) for bits in (7, 8))
     for fewest in (1, 2):
-        check_grid(wide, section(clip=0.5), replace(terms, fewest=fewest))
+        check_grid(wide, section(clip=0.5), replace(parameters, fewest=fewest))
         with pytest.raises(ConfigError, match=r"messages with noise .* go up to 12.5; give 8, or"):
-            check_grid(narrow, section(clip=0.5), replace(terms, fewest=fewest))
+            check_grid(narrow, section(clip=0.5), replace(parameters, fewest=fewest))
 
 
 IDS = np.zeros(2, np.int64)

@@ -9,7 +9,7 @@ from dp_accounting import get_epsilon_gaussian
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.privacy.calibration import resolved, terms_of
+from raysim.engine.privacy.calibration import parameters_of, resolved
 from raysim.tune.guarantee import LOST, cost, read_cost, read_lost
 from raysim.tune.plan import make_plan
 from tests.tune.conftest import small_tree
@@ -32,7 +32,7 @@ def test_all_trials_and_seeds_are_composed():
     spent = cost(plan, [{"privacy.clip": 0.2}, {"privacy.clip": 0.5}, {"privacy.clip": 0.7}], federations, [])
     assert spent["runs"] == 6
     (job,) = plan.jobs({"privacy.clip": 0.2}, "validation")[:1]
-    multiplier = resolved(job.privacy, terms_of(job, federations[0])).noise_multiplier
+    multiplier = resolved(job.privacy, parameters_of(job, federations[0])).noise_multiplier
     assert spent["epsilon"] == pytest.approx(by_hand((multiplier, 6 * job.rounds)))
     assert spent["epsilon"] < 5.0
     assert spent["delta"] == PROMISE["delta"]
@@ -77,7 +77,9 @@ def test_trials_that_a_stopped_sweep_lost_count_as_the_dearest():
     spent = cost(plan, [{"privacy.epsilon": 1.0}, {"privacy.epsilon": 3.0}], federations, [], lost=2)
     assert spent["runs"] == 8
     (job, dear) = (plan.jobs({"privacy.epsilon": each}, "validation")[0] for each in (1.0, 3.0))
-    little, much = (resolved(each.privacy, terms_of(each, federations[0])).noise_multiplier for each in (job, dear))
+    little, much = (
+        resolved(each.privacy, parameters_of(each, federations[0])).noise_multiplier for each in (job, dear)
+    )
     assert spent["epsilon"] == pytest.approx(by_hand((little, 2 * job.rounds), (much, 6 * job.rounds)))
 
 

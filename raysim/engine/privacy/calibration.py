@@ -15,7 +15,7 @@ from raysim.config.sections.privacy import AdaptiveClip, PrivacySection, plain
 from raysim.core.errors import ConfigError
 from raysim.core.exact import largest_entry
 from raysim.data.federation import Federation
-from raysim.engine.guarantee import Guarantee, Terms
+from raysim.engine.guarantee import Guarantee, PrivacyParameters
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.contributions import patient_counts
 from raysim.privacy import accountant, quick
@@ -33,11 +33,11 @@ multiplier.
 """
 
 
-_RESOLVED: dict[tuple[str, Terms], PrivacySection] = {}
-"""A cache of the privacy sections for which this process has computed the noise, by section and terms."""
+_RESOLVED: dict[tuple[str, PrivacyParameters], PrivacySection] = {}
+"""A cache of the privacy sections for which this process has computed the noise, by section and parameters."""
 
 
-def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
+def parameters_of(job: Job, federation: Federation, sizes: Ids | None = None) -> PrivacyParameters:
     """Return the parameters of ``job`` that determine the privacy of its releases on a federation. Raises
     ``ConfigError`` if the guarantee protects patients, but the data do not say which rows belong to which patient.
 
@@ -52,7 +52,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
     patients: tuple[int, ...] = ()
     if unit is not None and unit != "hospital":
         patients = patient_counts(federation, unit) if sizes is None else tuple(sizes.tolist())
-    return Terms(
+    return PrivacyParameters(
         rounds=job.rounds,
         rate=1.0 if rate is None else rate,
         hospitals=hospitals,
@@ -75,17 +75,17 @@ def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> 
     known = job.guarantee
     if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
         return known
-    return None if job.privacy is None else calibrated(job, job.privacy, terms_of(job, federation, sizes))
+    return None if job.privacy is None else calibrated(job, job.privacy, parameters_of(job, federation, sizes))
 
 
-def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
+def calibrated(job: Job, section: PrivacySection, parameters: PrivacyParameters) -> Guarantee:
     """Return the guarantee that ``section`` describes, with its epsilon and noise computed. Raises the errors of
     :func:`resolved`.
     """
-    asked = section.model_dump_json(), terms
+    asked = section.model_dump_json(), parameters
     if asked not in _RESOLVED:
-        _RESOLVED[asked] = resolved(section, terms)
-    return Guarantee(_RESOLVED[asked], terms, _parts(replace(job, privacy=_RESOLVED[asked])))
+        _RESOLVED[asked] = resolved(section, parameters)
+    return Guarantee(_RESOLVED[asked], parameters, _parts(replace(job, privacy=_RESOLVED[asked])))
 
 
 def _parts(job: Job) -> tuple[Any, ...]:
@@ -100,7 +100,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def releases_of_updates(
-    section: PrivacySection, terms: Terms, adversary: str, multiplier: float, rounds: int
+    section: PrivacySection, parameters: PrivacyParameters, adversary: str, multiplier: float, rounds: int
 ) -> list[Gaussian] | None:
     """Return the noisy releases of updates in ``rounds`` rounds as an ``adversary`` observes them; None if the
     adversary observes exact sums.
@@ -112,13 +112,13 @@ def releases_of_updates(
         # A hospital's message may change to any other clipped message: the sensitivity is twice the clip.
         return _events(multiplier / 2.0, 1.0, rounds)
     if section.effective_mode == "central":
-        return None if adversary == "server" else _events(multiplier, terms.rate, rounds)
+        return None if adversary == "server" else _events(multiplier, parameters.rate, rounds)
     # Each hospital adds a share of the noise, and a sum has at least ``fewest`` shares. Without secure sums the server
     # sees single messages, each with one share. A peer knows its own share.
-    sharing = max(terms.fewest, 1)
-    of_server = 1.0 if terms.secure else 1 / max(terms.left, 1)
+    sharing = max(parameters.fewest, 1)
+    of_server = 1.0 if parameters.secure else 1 / max(parameters.left, 1)
     left = {"outsider": 1.0, "peer": (sharing - 1) / sharing, "server": of_server}[adversary]
-    rate = terms.rate if section.unit == "hospital" else section.sampling if terms.sampled else 1.0
+    rate = parameters.rate if section.unit == "hospital" else section.sampling if parameters.sampled else 1.0
     return _events(multiplier * math.sqrt(left), rate, rounds)
 
 
@@ -150,17 +150,17 @@ class OtherReleases:
         return epsilon - self.laplace
 
 
-def planned(section: PrivacySection, terms: Terms) -> list[Event]:
+def planned(section: PrivacySection, parameters: PrivacyParameters) -> list[Event]:
     """Return the planned noisy releases other than updates."""
     return [
-        replace(statistic.mechanism(section.noise).event, count=times(kind, terms))
+        replace(statistic.mechanism(section.noise).event, count=times(kind, parameters))
         for kind, statistic in section.noisy.items()
     ]
 
 
-def times(kind: str, terms: Terms) -> int:
+def times(kind: str, parameters: PrivacyParameters) -> int:
     """Return how often a hospital is planned to send a ``kind`` of noisy statistic."""
-    return {plain(each): count for each, count in terms.asked}.get(plain(kind), 1)
+    return {plain(each): count for each, count in parameters.asked}.get(plain(kind), 1)
 
 
 def _asked(job: Job) -> Counter[str]:
@@ -177,15 +177,15 @@ def _evaluations(job: Job) -> int:
     return between + (1 if job.stop is None else 2)
 
 
-def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
+def _affordable(section: PrivacySection, parameters: PrivacyParameters) -> OtherReleases:
     """Return the planned noisy releases other than updates. Raises ``ConfigError`` if they cost the whole of a
     configured epsilon.
     """
-    others = OtherReleases.of(planned(section, terms))
+    others = OtherReleases.of(planned(section, parameters))
     if section.epsilon is not None and section.noise_multiplier is None:
         cost = accountant.epsilon(others.gaussians, section.delta) + others.laplace
         if cost >= section.epsilon:
-            often = f" (with metrics {times(MEASURED, terms)} times)" if MEASURED in section.noisy else ""
+            often = f" (with metrics {times(MEASURED, parameters)} times)" if MEASURED in section.noisy else ""
             raise ConfigError(
                 f"privacy.statistics: noisy statistics cost epsilon {cost:.4g}{often}, which leaves "
                 f"nothing of privacy.epsilon: {section.epsilon:g} for training; give more noise"
@@ -194,21 +194,23 @@ def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
     return others
 
 
-def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
+def multipliers(section: PrivacySection, parameters: PrivacyParameters) -> NDArray[np.float64]:
     """Return the noise multiplier of each hospital's training steps in mode ``local``. It is the standard deviation of
     the noise divided by the clipping bound.
     """
     if section.noise_multiplier is not None:
-        return np.full(len(terms.patients), section.noise_multiplier)
+        return np.full(len(parameters.patients), section.noise_multiplier)
     if section.epsilon is None:
         raise ValueError("neither epsilon nor noise_multiplier is set")
-    others = _affordable(section, terms)
+    others = _affordable(section, parameters)
     try:
         each = [
-            quick.calibrated(others.left(section.epsilon), rate, terms.rounds * steps, section.delta, others.normal)
-            if patients and terms.rounds
+            quick.calibrated(
+                others.left(section.epsilon), rate, parameters.rounds * steps, section.delta, others.normal
+            )
+            if patients and parameters.rounds
             else 0.0
-            for patients, rate, steps in zip(terms.patients, terms.rates, terms.steps, strict=True)
+            for patients, rate, steps in zip(parameters.patients, parameters.rates, parameters.steps, strict=True)
         ]
     except ValueError:
         raise ConfigError(
@@ -219,28 +221,28 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
 
 
 def by_hospital(
-    section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
+    section: PrivacySection, parameters: PrivacyParameters, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> NDArray[np.float64]:
     """Return the epsilon of each hospital's patients in mode ``local``. ``joined [N]`` has the number of rounds in
     which each hospital has taken part.
 
     ``events`` are the noisy releases other than updates.
     """
-    noise, others = multipliers(section, terms), OtherReleases.of(events)
+    noise, others = multipliers(section, parameters), OtherReleases.of(events)
     return np.array(
         [
             quick.epsilon(float(s), rate, int(rounds) * steps, section.delta, others.normal) + others.laplace
             if patients
             else 0.0
             for s, rate, rounds, steps, patients in zip(
-                noise, terms.rates, joined, terms.steps, terms.patients, strict=True
+                noise, parameters.rates, joined, parameters.steps, parameters.patients, strict=True
             )
         ]
     )
 
 
 def epsilon_at_two_hospitals(
-    section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
+    section: PrivacySection, parameters: PrivacyParameters, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> float:
     """Return the largest epsilon of a patient who is at two hospitals, in mode ``local``.
 
@@ -251,14 +253,19 @@ def epsilon_at_two_hospitals(
     steps = [
         (float(s), rate, int(rounds) * count)
         for s, rate, rounds, count, patients in zip(
-            multipliers(section, terms), terms.rates, joined, terms.steps, terms.patients, strict=True
+            multipliers(section, parameters),
+            parameters.rates,
+            joined,
+            parameters.steps,
+            parameters.patients,
+            strict=True,
         )
         if patients
     ]
     return quick.epsilon_at_several(steps, 2, section.delta, others.normal) + 2.0 * others.laplace
 
 
-def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
+def resolved(section: PrivacySection, parameters: PrivacyParameters) -> PrivacySection:
     """Return the section with mode, adversary, epsilon and noise multiplier filled in. A missing epsilon or multiplier
     is computed from the other.
 
@@ -267,7 +274,7 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
     outside the range for which noise can be computed.
     """
     mode, adversary = section.effective_mode, section.headline
-    if section.against is None and terms.secure and mode in ("pooled", "distributed"):
+    if section.against is None and parameters.secure and mode in ("pooled", "distributed"):
         adversary = "server"
     fixed: dict[str, Any] = {"mode": mode, "against": adversary}
     epsilon, multiplier = section.epsilon, section.noise_multiplier
@@ -278,16 +285,16 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
         )
     if section.own_steps and section.sizes == "noisy":
         return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not sent yet
-    others = _affordable(section, terms)
-    if multiplier is None and epsilon is not None and terms.rounds:
+    others = _affordable(section, parameters)
+    if multiplier is None and epsilon is not None and parameters.rounds:
         if section.own_steps:
-            noise = multipliers(section, terms)
+            noise = multipliers(section, parameters)
             return section.model_copy(
                 update=fixed | ({} if section.equal_epsilon else {"noise_multiplier": noise.max()})
             )
         multiplier = accountant.calibrated(
             lambda each: [
-                *(releases_of_updates(section, terms, adversary, each, terms.rounds) or []),
+                *(releases_of_updates(section, parameters, adversary, each, parameters.rounds) or []),
                 *others.gaussians,
             ],
             others.left(epsilon),
@@ -295,10 +302,10 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
         )
     elif multiplier is not None:
         if section.own_steps:
-            everybody = np.full(len(terms.patients), terms.rounds)
-            reached = float(by_hospital(section, terms, everybody, planned(section, terms)).max(initial=0.0))
+            everybody = np.full(len(parameters.patients), parameters.rounds)
+            reached = float(by_hospital(section, parameters, everybody, planned(section, parameters)).max(initial=0.0))
         else:
-            events = releases_of_updates(section, terms, adversary, multiplier, terms.rounds)
+            events = releases_of_updates(section, parameters, adversary, multiplier, parameters.rounds)
             exposed = events is None
             reached = math.inf if exposed else accountant.epsilon([*(events or []), *others.gaussians], section.delta)
             reached += others.laplace
@@ -319,6 +326,6 @@ def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
     return hospitals / 20.0 if adaptive.bits is None else adaptive.bits
 
 
-def largest_clip(terms: Terms, multiplier: float) -> float:
+def largest_clip(parameters: PrivacyParameters, multiplier: float) -> float:
     """Return the largest clipping bound with which noisy sums fit into the integers that store them."""
-    return largest_entry(1.0) * terms.rate / 16.0 / max(1.0, multiplier)
+    return largest_entry(1.0) * parameters.rate / 16.0 / max(1.0, multiplier)

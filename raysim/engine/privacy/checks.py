@@ -10,8 +10,8 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.core.installed import is_own
 from raysim.data.federation import Federation
-from raysim.engine.guarantee import Guarantee, Terms
-from raysim.engine.privacy.calibration import bit_noise, calibrated, largest_clip, terms_of
+from raysim.engine.guarantee import Guarantee, PrivacyParameters
+from raysim.engine.privacy.calibration import bit_noise, calibrated, largest_clip, parameters_of
 from raysim.engine.privacy.noisy_statistics import noise_on
 from raysim.engine.privacy.release_kinds import check_kinds
 from raysim.privacy import accountant
@@ -40,23 +40,23 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
     _check_strategy(job)
     check_kinds(section, job)
     _check_cohorts(job)
-    terms = terms_of(job, federation)
+    parameters = parameters_of(job, federation)
     if section.delta < accountant.LEAST_DELTA:
         raise ConfigError(
             f"privacy.delta: {section.delta:g} is below {accountant.LEAST_DELTA:g}, the least at which epsilon can be "
             "computed; raise it"
         )
-    if section.delta >= 1 / max(terms.units, 1):
+    if section.delta >= 1 / max(parameters.units, 1):
         raise ConfigError(
-            f"privacy.delta: {section.delta:g} must be below 1 / {terms.units} (1 / the number of units), because this "
-            f"delta allows all rows of one {section.unit} to be published; lower it"
+            f"privacy.delta: {section.delta:g} must be below 1 / {parameters.units} (1 / the number of units), because "
+            f"this delta allows all rows of one {section.unit} to be published; lower it"
         )
     if section.against == "server" and section.effective_mode == "central":
         raise ConfigError(
             "privacy.against: server sees all sums before the noise that privacy.mode: central adds; name outsider or "
             "peer"
         )
-    if section.against == "peer" and section.effective_mode in ("pooled", "distributed") and terms.fewest < 2:
+    if section.against == "peer" and section.effective_mode in ("pooled", "distributed") and parameters.fewest < 2:
         raise ConfigError(
             "privacy.against: peer knows its share of the noise, and only one hospital has training rows; name "
             "outsider or server"
@@ -71,15 +71,15 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
             "privacy.weights: capped makes shares of the noise unequal, which privacy.mode: distributed cannot use; "
             "use uniform"
         )
-    if section.effective_mode == "distributed" and (job.secure is None or terms.rate < 1):
+    if section.effective_mode == "distributed" and (job.secure is None or parameters.rate < 1):
         raise ConfigError(
             "privacy.mode: distributed needs secure aggregation over all hospitals, as one update "
             "carries only a share of the noise; write secure: {} and selection: all, or privacy.mode: central"
         )
     if section.unit != "hospital" and not job.strategy.uses_programs():
         _check_descent(job, federation)
-    guarantee = calibrated(job, section, terms)
-    _check_size(guarantee.section, terms)
+    guarantee = calibrated(job, section, parameters)
+    _check_size(guarantee.section, parameters)
     if (
         job.compression is not None
         and job.compression.on_common_grid
@@ -88,7 +88,7 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
         # Imported only here: most runs do not need it.
         from raysim.engine.privacy.grid_checks import check_grid
 
-        check_grid(job.compression, guarantee.section, terms)
+        check_grid(job.compression, guarantee.section, parameters)
     return guarantee
 
 
@@ -280,13 +280,13 @@ def _of_coins() -> list[str]:
     return [name for name, entry in own.items() if entry.load()().rate() is not None]
 
 
-def _check_size(section: PrivacySection, terms: Terms) -> None:
+def _check_size(section: PrivacySection, parameters: PrivacyParameters) -> None:
     """Raise ``ConfigError`` if the clipping bound or the noise is too large for the integers that store sums. Raise it
     also if the noise on hospitals' bits for adaptive clipping is too small.
     """
     multiplier = section.noise_multiplier or 0.0
     if section.adaptive is not None:
-        expected = terms.rate * terms.hospitals
+        expected = parameters.rate * parameters.hospitals
         bits = bit_noise(section.adaptive, expected)
         if multiplier and not 2.0 * bits > multiplier:
             more = (
@@ -309,6 +309,6 @@ def _check_size(section: PrivacySection, terms: Terms) -> None:
                 "times the clip would be infinite; give a number"
             )
         return
-    largest = largest_clip(terms, multiplier)
+    largest = largest_clip(parameters, multiplier)
     if section.unit == "hospital" and section.clip > largest:
         raise ConfigError(f"privacy.clip: {section.clip:g} is more than sums can hold; give at most {largest:.3g}")

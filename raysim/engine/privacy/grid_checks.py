@@ -19,7 +19,7 @@ from raysim.compression.compressors import grid_limit
 from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
-from raysim.engine.guarantee import Terms
+from raysim.engine.guarantee import PrivacyParameters
 
 STEPS = 3.0
 """The smallest allowed standard deviation of a hospital's share of the noise, as a multiple of the grid's step."""
@@ -28,7 +28,7 @@ DEVIATIONS = 12.0
 """The number of standard deviations of the noise that the compressor's grid must cover on each side."""
 
 
-def check_grid(compression: CompressionSection, section: PrivacySection, terms: Terms) -> None:
+def check_grid(compression: CompressionSection, section: PrivacySection, parameters: PrivacyParameters) -> None:
     """Raise ``ConfigError`` if the grid of ``compression`` does not suit the guarantee in ``section``, whose noise
     multiplier must have been computed.
     """
@@ -46,14 +46,14 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
             "privacy.sizes: noisy hides this number; leave one of the two out"
         )
     whole = multiplier * section.clip
-    least, most = whole / math.sqrt(max(terms.left, 1)), whole / math.sqrt(max(terms.fewest - 1, 1))
+    least, most = whole / math.sqrt(max(parameters.left, 1)), whole / math.sqrt(max(parameters.fewest - 1, 1))
     if least < STEPS * compression.step:
         raise ConfigError(
             f"compression.step: {compression.step:g} is more than a third of the noise that each hospital adds for "
             f"privacy.mode: {section.effective_mode}, so rounding would hide this noise; give at most "
             f"{_down(least / STEPS):g}"
         )
-    longest = section.clip * max(terms.patients, default=1) + DEVIATIONS * most
+    longest = section.clip * max(parameters.patients, default=1) + DEVIATIONS * most
     if longest > grid_limit(compression.bits)[1] * compression.step:
         bits = math.ceil(math.log2(longest / compression.step + 1.0)) + 1
         raise ConfigError(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import FRACTION_BITS
-from raysim.engine.guarantee import Terms
+from raysim.engine.guarantee import PrivacyParameters
 from raysim.engine.job import Job
 from raysim.engine.messages.update_sums import number_rows, sum_count, weighed
 from raysim.engine.pipeline.shares import sure_to_be_left
@@ -37,7 +37,7 @@ class HospitalNoise(Guard):
     def __init__(
         self,
         section: PrivacySection,
-        terms: Terms,
+        parameters: PrivacyParameters,
         job: Job,
         strategy: Strategy,
         size: int,
@@ -45,9 +45,9 @@ class HospitalNoise(Guard):
         secure: SecureSums | None = None,
     ) -> None:
         super().__init__(section, job.work.seed, secure)
-        self._terms, self._rate, self._job, self._strategy = terms, terms.rate, job, strategy
-        self._size, self._clip, self._hospitals = size, section.clip, terms.rate * terms.hospitals
-        self._largest = largest_clip(terms, section.noise_multiplier or 0.0)
+        self._parameters, self._rate, self._job, self._strategy = parameters, parameters.rate, job, strategy
+        self._size, self._clip, self._hospitals = size, section.clip, parameters.rate * parameters.hospitals
+        self._largest = largest_clip(parameters, section.noise_multiplier or 0.0)
         self._travels = np.ones(size, dtype=np.bool_) if private is None else ~private
         self._weights: FixedWeights | None = None
         self._problem: LocalProblem | None = None
@@ -80,7 +80,7 @@ class HospitalNoise(Guard):
                 self._clip, vectors, float(shares[shares > 0].min(initial=1.0))
             )
             if section.effective_mode == "distributed":
-                everybody = math.sqrt(max(self._terms.left, 1))
+                everybody = math.sqrt(max(self._parameters.left, 1))
                 bit, among = self._bit_noise / everybody, self._among
         return Release(self._clip, own_noise, among, section.noise, section.sends_bits, bit)
 

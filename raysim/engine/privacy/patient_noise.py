@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.guarantee import Terms
+from raysim.engine.guarantee import PrivacyParameters
 from raysim.engine.job import Job
 from raysim.engine.messages.update_sums import of_entry, weighed
 from raysim.engine.pipeline.shares import sure_to_be_left
@@ -39,7 +39,7 @@ class PatientNoise(Guard):
     def __init__(
         self,
         section: PrivacySection,
-        terms: Terms,
+        parameters: PrivacyParameters,
         job: Job,
         federation: Federation,
         size: int,
@@ -47,11 +47,11 @@ class PatientNoise(Guard):
         secure: SecureSums | None = None,
     ) -> None:
         super().__init__(section, job.work.seed, secure)
-        self._terms, self._job, self._size = terms, job, size
+        self._parameters, self._job, self._size = parameters, job, size
         model = job.work.model.bind(federation, "cpu", job.work.precision)
         self._contrasts = bool(getattr(model, "clips_contrast", False))
-        self._share = np.zeros(len(terms.patients))
-        self._pulled: Floats | None = None
+        self._share = np.zeros(len(parameters.patients))
+        self._proximal_steps: Floats | None = None
         if section.effective_mode == "pooled" and private is not None and private.any():
             raise ConfigError(
                 f"privacy.mode: pooled takes no steps at hospitals, but strategy '{job.name}' trains a part of each "
@@ -72,25 +72,25 @@ class PatientNoise(Guard):
         if not pooled or sent is None:
             return cohort
         into = np.zeros(len(cohort.ids), dtype=np.int64) if sent.sum_index is None else sent.sum_index
-        patients = np.array(self._terms.patients, dtype=np.float64)[cohort.ids]
+        patients = np.array(self._parameters.patients, dtype=np.float64)[cohort.ids]
         step = self._steps(problem, np.bincount(into, weights=patients, minlength=sent.sums).astype(np.float64))
         self._share = self._shares(cohort.ids, into, step, sent.sums)
-        self._pulled = self._proximal_step(problem, cohort.state, into, patients, sent.sums)
+        self._proximal_steps = self._steps_of_proximal_terms(problem, cohort.state, into, patients, sent.sums)
         return replace(cohort, problem=weighed(problem, -step[into]))
 
     def release(self) -> Release:
         """Return the clipping and noise that hospitals apply before sending their updates."""
-        section, terms = self._section, self._terms
-        pooled, count = section.effective_mode == "pooled", len(terms.patients)
+        section, parameters = self._section, self._parameters
+        pooled, count = section.effective_mode == "pooled", len(parameters.patients)
         patients = PatientRelease(
             pooled=pooled,
             unit="example" if section.unit == "example" else "patient",
             clip=section.clip,
             rows=section.rows_per_patient,
-            rate=np.full(count, section.sampling) if pooled else np.array(terms.rates),
-            multiplier=self._share if pooled else multipliers(section, terms),
-            expected=np.array(terms.rates) * np.array(terms.patients),
-            steps=(1,) * count if pooled else replace(terms, epochs=1).steps,
+            rate=np.full(count, section.sampling) if pooled else np.array(parameters.rates),
+            multiplier=self._share if pooled else multipliers(section, parameters),
+            expected=np.array(parameters.rates) * np.array(parameters.patients),
+            steps=(1,) * count if pooled else replace(parameters, epochs=1).steps,
             noise=section.noise,
         )
         return Release(patients=patients)
@@ -99,13 +99,13 @@ class PatientNoise(Guard):
         """Return the sums of a round after adding the steps that proximal terms cause. Hospitals have already added the
         privacy noise.
         """
-        return units if self._pulled is None else units + grid_units(self._pulled)
+        return units if self._proximal_steps is None else units + grid_units(self._proximal_steps)
 
     def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
         """Return, for each hospital, the standard deviation of its share of the noise, divided by the clipping
         bound.
         """
-        share, multiplier = np.zeros(len(self._terms.patients)), self._section.noise_multiplier or 0.0
+        share, multiplier = np.zeros(len(self._parameters.patients)), self._section.noise_multiplier or 0.0
         if not multiplier:
             return share
         for g in range(sums):
@@ -125,7 +125,7 @@ class PatientNoise(Guard):
         rate = problem.training.learning_rate
         return self._job.work.optimizer.learning_rate if rate is None else rate
 
-    def _proximal_step(
+    def _steps_of_proximal_terms(
         self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int
     ) -> Floats | None:
         """Return the steps ``[G, P]`` that proximal terms cause in the models.

@@ -15,14 +15,14 @@ import numpy as np
 
 from raysim.config.sections.privacy import PREPROCESSING, SIZE, UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
-from raysim.engine.guarantee import Guarantee, Terms
+from raysim.engine.guarantee import Guarantee, PrivacyParameters
 from raysim.engine.privacy.calibration import (
     by_hospital,
     epsilon_at_two_hospitals,
     guarantee_of,
     multipliers,
+    parameters_of,
     releases_of_updates,
-    terms_of,
     times,
 )
 from raysim.engine.privacy.noisy_statistics import events
@@ -41,7 +41,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     """Return the privacy cost of a finished ``job``, whose messages are in ``ledger``; None without a guarantee."""
     if guarantee is None:
         return None
-    section, terms = guarantee.section, guarantee.terms
+    section, parameters = guarantee.section, guarantee.parameters
     released = {entry.kind: None for entry in ledger.entries}
     covers = tuple(kind for kind in UPDATES if kind in released)
     public = {plain(name) for name in section.declared_public}
@@ -58,13 +58,15 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     covered, multiplier, hospitals, at_two_hospitals = {}, section.noise_multiplier, None, None
     releases: dict[str, list[list[Written]]] = {}
     if section.own_steps:
-        joined = ledger.rounds_with(UPDATES, len(terms.patients)) + job.earlier.rounds
-        noise, each = multipliers(section, terms), by_hospital(section, terms, joined, others)
+        joined = ledger.rounds_with(UPDATES, len(parameters.patients)) + job.earlier.rounds
+        noise, each = multipliers(section, parameters), by_hospital(section, parameters, joined, others)
         at_two_hospitals = (
-            epsilon_at_two_hospitals(section, terms, joined, at_each) if section.unit == "patient" else None
+            epsilon_at_two_hospitals(section, parameters, joined, at_each) if section.unit == "patient" else None
         )
-        with_patients = np.array(terms.patients) > 0
-        steps = zip(terms.patients, noise, terms.rates, joined * np.array(terms.steps, np.int64), strict=True)
+        with_patients = np.array(parameters.patients) > 0
+        steps = zip(
+            parameters.patients, noise, parameters.rates, joined * np.array(parameters.steps, np.int64), strict=True
+        )
         own = [
             [written(each) for each in (*([Gaussian(float(s), rate, int(n))] if n else []), *others)]
             if patients
@@ -83,9 +85,9 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
             rounds = int(ledger.rounds_with(UPDATES, len(federation.hospitals)).max(initial=0))
         rounds += job.earlier.rounds
         if section.effective_mode == "pooled" and section.unit == "patient":
-            at_two_hospitals = _at_two_hospitals(section, terms, rounds, at_each)
+            at_two_hospitals = _at_two_hospitals(section, parameters, rounds, at_each)
         for adversary in get_args(Adversary):
-            training = releases_of_updates(section, terms, adversary, multiplier or 0.0, rounds)
+            training = releases_of_updates(section, parameters, adversary, multiplier or 0.0, rounds)
             exposed = training is None and rounds > 0
             whole = [*(training or []), *others]
             covered[adversary] = math.inf if exposed else accountant.epsilon(whole, section.delta)
@@ -129,11 +131,13 @@ def _at_each_of_two(noisy: Mapping[str, Single], summed: Sequence[str]) -> list[
     ]
 
 
-def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
+def _at_two_hospitals(
+    section: PrivacySection, parameters: PrivacyParameters, rounds: int, others: Sequence[Event]
+) -> float:
     """Return an upper bound of epsilon in mode ``pooled``, against an adversary outside the federation, for a patient
     who is at two hospitals.
     """
-    if not rounds or not terms.sampled or section.sampling >= 1:
+    if not rounds or not parameters.sampled or section.sampling >= 1:
         # The patient is certain to be in both hospitals' sums, and changes the total by up to two bounds.
         sums = [Gaussian((section.noise_multiplier or 0.0) / 2.0, 1.0, rounds)] if rounds else []
         each = [replace(event, count=2 * event.count) for event in others]
@@ -146,10 +150,10 @@ def guaranteed(job: Job, federation: Federation) -> Statement | None:
     """Return the privacy cost of ``job`` if all hospitals take part in all rounds and send only what every run sends:
     updates, sizes, scaling statistics, metrics, and messages with a planned epsilon.
     """
-    ledger, everyone, terms = Ledger(), np.arange(len(federation.hospitals)), terms_of(job, federation)
+    ledger, everyone, parameters = Ledger(), np.arange(len(federation.hospitals)), parameters_of(job, federation)
     noisy = () if job.privacy is None else job.privacy.noisy
     for kind in {plain(each): each for each in (SIZE, *_scaled(federation), *noisy, MEASURED)}.values():
-        for _ in range(times(kind, terms)):
+        for _ in range(times(kind, parameters)):
             ledger.add(0, kind, everyone, 1)
     for round in range(1, job.rounds + 1):
         ledger.add(round, UPDATES[0], everyone, 1)

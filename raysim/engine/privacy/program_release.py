@@ -83,7 +83,7 @@ class ProgramNoise(Step):
     """The server's step that makes hospitals add noise to a client program's sums."""
 
     def __init__(self, guarantee: Guarantee, job: Job) -> None:
-        self._section, self._job, self._everyone = guarantee.section, job, guarantee.terms.hospitals
+        self._section, self._job, self._everyone = guarantee.section, job, guarantee.parameters.hospitals
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         raise ConfigError(

@@ -223,7 +223,7 @@ class JobRun:
             server.evaluation.gathered.losses = history.losses
         server.view, server.state = replace(server.view, memory=since.memory, round=since.round), since.state
         server.traffic.begin(since.round)
-        server.pipeline.resume(since.attacks, since.reception)
+        server.pipeline.resume(since.attacks, since.guarantee)
         if self._stopping is not None and since.stopping is not None:
             self._stopping = replace(since.stopping, section=self._stopping.section)
         if since.best is not None:
@@ -285,7 +285,7 @@ class JobRun:
             memory=server.view.memory,
             clock=server.scheduler.clock,
             stopping=self._stopping,
-            reception=pipeline.guaranteed,
+            guarantee=pipeline.guaranteed,
             best=self._best,
             attacks=pipeline.memory,
         )

@@ -59,7 +59,7 @@ class JobServer:
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self.federation = federation = Federation.open(job.work.federation)
-        earlier = None if since is None or since.reception is None else since.reception["first"]
+        earlier = None if since is None or since.guarantee is None else since.guarantee["first"]
         # Balanced class weights follow from these answers.
         before = RemoteHospitals(pool, replace(job.work, class_weights="none"), None, None, job.privacy)
         self.everyone = np.arange(len(federation.hospitals))

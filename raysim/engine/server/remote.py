@@ -136,7 +136,7 @@ class RemoteState:
     memory: Any = None
     clock: Clock | None = None
     stopping: Stopping | None = None
-    reception: Any = None
+    guarantee: Any = None
     best: RemoteState | None = None
     attacks: Any = None
 

@@ -116,13 +116,13 @@ class UpdatePipeline:
             from raysim.engine.privacy.patient_noise import PatientNoise
             from raysim.engine.privacy.program_release import ProgramNoise
 
-            section, terms = guarantee.section, guarantee.terms
+            section, parameters = guarantee.section, guarantee.parameters
             if strategy.uses_programs():
                 noise = ProgramNoise(guarantee, job)
             elif section.unit == "hospital":
-                self._guard = HospitalNoise(section, terms, job, strategy, size, private, self.secure)
+                self._guard = HospitalNoise(section, parameters, job, strategy, size, private, self.secure)
             else:
-                self._guard = PatientNoise(section, terms, job, federation, size, private, self.secure)
+                self._guard = PatientNoise(section, parameters, job, federation, size, private, self.secure)
         order: tuple[Step | None, ...] = (
             self._byzantine,
             self._watch,

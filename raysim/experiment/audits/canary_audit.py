@@ -23,7 +23,7 @@ from raysim.data.federation import Federation
 from raysim.engine.attacks.canaries import Canaries
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec
-from raysim.engine.privacy.calibration import multipliers, terms_of
+from raysim.engine.privacy.calibration import multipliers, parameters_of
 from raysim.experiment.audits.auditor import Opened
 from raysim.experiment.session import Session
 from raysim.strategies.base import Floats, Ids
@@ -129,8 +129,8 @@ def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -
     """
     if not section.own_steps:
         return np.ones(len(federation.hospitals))
-    terms = terms_of(job, federation)
-    counts, rates = np.array(terms.patients, dtype=np.float64), np.array(terms.rates)
+    parameters = parameters_of(job, federation)
+    counts, rates = np.array(parameters.patients, dtype=np.float64), np.array(parameters.rates)
     sampled = np.maximum(counts * rates, 1.0)
-    noise = multipliers(section, terms) * np.sqrt(np.array(terms.steps, dtype=np.float64)) / sampled
+    noise = multipliers(section, parameters) * np.sqrt(np.array(parameters.steps, dtype=np.float64)) / sampled
     return np.where(noise > 0, noise, 1.0)
