@@ -350,7 +350,7 @@ class Answers:
 
     sums: Mapping[str, Array]
     """The sums over hospitals of the arrays sent ``summed``, by name: ``[*shape]``, or one sum for each of G groups of
-    hospitals, ``[G, *shape]``. If too few hospitals take part in a secure sum, the sum and its count are 0."""
+    hospitals, ``[G, *shape]``. If too few hospitals take part in secure aggregation, the sum and its count are 0."""
     each: Mapping[str, Array]
     """The arrays of all hospitals in ``ids``, for arrays sent ``each``, by name: ``[len(ids), *shape]``."""
     ids: Ids

@@ -68,7 +68,7 @@ class RunState:
     """The state after the round with the smallest validation loss; None without early stopping, or if no loss has been
     finite."""
     attacks: Any = None
-    """The state of attacks, robust rules and secure sums, in plain values; None without such state."""
+    """The state of attacks, robust rules and secure aggregation, in plain values; None without such state."""
 
 
 Event = Round | Outcome | RunState

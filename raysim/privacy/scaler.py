@@ -36,7 +36,7 @@ class ScalerNoise:
     """Whether the server learns only the secure sum over hospitals, so that each hospital adds only a share of normal
     noise."""
     hidden: Hidden | None = None
-    """The protocol that masks secure sums. None means no masks, with the same result."""
+    """The secure aggregation protocol. None means no masks, with the same result."""
 
     @property
     def named(self) -> str:

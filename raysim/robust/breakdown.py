@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
-    "mean": ("no bad hospital", lambda m, f: False),
+    "mean": ("no Byzantine hospital", lambda m, f: False),
     "median": ("more than 2f", lambda m, f: m > 2 * f),
     "trimmed_mean": ("more than 2f", lambda m, f: m > 2 * f),
     "geometric_median": ("more than 2f", lambda m, f: m > 2 * f),

@@ -1,4 +1,4 @@
-"""One secure sum among a group of hospitals in a round; hospitals may be lost at any stage.
+"""Secure aggregation of one sum among a group of hospitals in a round; hospitals may be lost at any stage.
 
 K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017.
 
@@ -30,7 +30,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Lost:
-    """The hospitals that drop out of a secure sum, by stage."""
+    """The hospitals that drop out of secure aggregation, by stage."""
 
     before_shares: frozenset[int] = frozenset()
     """The hospitals that sent keys, but no shares."""

@@ -1,4 +1,4 @@
-"""Secure sums over all hospitals before the first round."""
+"""Secure aggregation over all hospitals before the first round."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from raysim.secure import graph
 from raysim.secure.protocol import Lost, SecureSum
 
 BEFORE = 0
-"""The round number of secure sums before training."""
+"""The round number of secure aggregation before training."""
 
 
 @dataclass(frozen=True)
 class SetupSums:
-    """The settings of the secure sums over all hospitals before the first round."""
+    """The settings of secure aggregation over all hospitals before the first round."""
 
     neighbours: Literal["auto", "all"] | int
     """The number of neighbours with which each hospital shares masks; see :func:`raysim.secure.graph.degree`."""

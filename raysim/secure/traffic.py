@@ -1,4 +1,4 @@
-"""Formulas for the bytes that each hospital of a group sends and receives in a secure sum."""
+"""Formulas for the bytes that each hospital of a group sends and receives under secure aggregation."""
 
 from __future__ import annotations
 

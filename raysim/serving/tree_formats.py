@@ -20,7 +20,7 @@ from raysim.serving.outputs import TRIED, check_same
 from raysim.serving.predictor import Predictor
 from raysim.storage.served import Shift
 from raysim.training.base import Grows
-from raysim.trees.written import as_json
+from raysim.trees.json_export import as_json
 
 Tree = Mapping[str, Any]
 

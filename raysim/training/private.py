@@ -18,7 +18,7 @@ class PrivateSteps:
 
     M. Abadi, A. Chu, I. Goodfellow, H. B. McMahan, I. Mironov, K. Talwar, L. Zhang: *Deep Learning with Differential
     Privacy*, CCS 2016, Algorithm 1. The sum of gradients is divided by the expected number of patients in a batch,
-    because the actual number would reveal who takes part.
+    because the actual number would reveal the participants.
     """
 
     patient: NDArray[np.int64] | None

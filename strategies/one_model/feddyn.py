@@ -69,7 +69,7 @@ class DynamicTraining(DeltaTraining):
 class FedDyn(Strategy):
     """Federated learning with dynamic regularisation (FedDyn). All participants have equal weights."""
 
-    needs = Needs.more("counts who takes part")
+    needs = Needs.more("counts the participants")
 
     alpha: Annotated[float, Limit(at_least, 1e-6)] = 0.1
     """α: the weight of the penalty."""

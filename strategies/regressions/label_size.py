@@ -1,6 +1,6 @@
 """Scaling of a federation's labels, so that a fit does not depend on their unit.
 
-Secure sums consist of whole multiples of a step, up to a limit. Labels are therefore multiplied by a power of two
+Secure aggregation adds whole multiples of a step, up to a limit. Labels are therefore multiplied by a power of two
 before the fit, so that the largest absolute label is below 1.
 """
 

@@ -147,7 +147,9 @@ class Odal(HiddenSums):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.robust and self.sums != "clear":
-            raise ValueError("robust: true needs each hospital's gradient, which secure sums hide; write sums: clear")
+            raise ValueError(
+                "robust: true needs each hospital's gradient, which secure aggregation hides; write sums: clear"
+            )
 
     def check_training(self, training: Training) -> None:
         check_linear(training, "odal", ("logistic",))
@@ -155,7 +157,7 @@ class Odal(HiddenSums):
     def setup(self, view: FederationView) -> State:
         self._check_rows(view)
         if self.robust and view.hides:
-            raise Unfit("robust: true needs each hospital's gradient, which secure sums hide; leave secure out")
+            raise Unfit("robust: true needs each hospital's gradient, which secure aggregation hides; leave secure out")
         return OdalState(models=view.initial[None].copy())
 
     def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:

@@ -96,7 +96,7 @@ def test_observed_equals_expected_on_the_fitting_rows(federate: MakeFederation) 
 
 
 @pytest.mark.parametrize("clinical", [ClinicalSection(), None])
-def test_its_price_is_in_the_ledger_and_in_the_last_round(clinical, federate: MakeFederation) -> None:
+def test_its_cost_is_in_the_ledger_and_in_the_last_round(clinical, federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
     plain, outcome = (run_strategy(federation, FedAvg(), last=last, clinical=clinical) for last in (LastSteps(), EB))
     counts = outcome.validation_scores["global"]

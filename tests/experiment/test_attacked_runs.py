@@ -1,4 +1,4 @@
-"""Runs with attacks, rules, compression and secure sums: what they write, and that others load nothing of it."""
+"""Runs with attacks, rules, compression and secure aggregation: what they write, and that others load nothing of it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_attack_is_reported_beside_the_same_run_without_it(tmp_path):
     assert again.summary["adversary"] == adversary
 
 
-def test_the_price_of_a_rule_is_what_it_costs_without_attack(tmp_path):
+def test_the_cost_of_a_rule_is_measured_without_attack(tmp_path):
     """Against the uniform average, over hospitals that are honest in the attacked run."""
     rule = {"aggregation": {"name": "median", "assumed": 0.2}}
     attack = {"adversary": {"attack": "label_flip", "share": 0.2}}

@@ -156,11 +156,11 @@ def test_a_patient_at_two_hospitals_moves_a_sum_by_two_clips():
     section = PrivacySection(unit="patient", mode="pooled", rate=1.0, noise_multiplier=Z, delta=DELTA)
     everyone = PrivacyParameters(ROUNDS, 1.0, 3, (12, 9, 10), sampled=False)
     others = [Gaussian(8.0)]  # told once by each of the two
-    moved = math.sqrt(ROUNDS * (2 / Z) ** 2 + 2 / 8.0**2)
-    epsilon = privacy_ledger._at_two_hospitals(section, everyone, ROUNDS, others)
-    delta = ndtr(moved / 2 - epsilon / moved) - math.exp(epsilon) * ndtr(-moved / 2 - epsilon / moved)
-    assert delta == pytest.approx(DELTA, rel=1e-6)
-    assert privacy_ledger._at_two_hospitals(section, everyone, 0, others) == 0.0
+    for rounds in (ROUNDS, 0):
+        moved = math.sqrt(rounds * (2 / Z) ** 2 + 2 / 8.0**2)
+        epsilon = privacy_ledger._at_two_hospitals(section, everyone, rounds, others)
+        delta = ndtr(moved / 2 - epsilon / moved) - math.exp(epsilon) * ndtr(-moved / 2 - epsilon / moved)
+        assert delta == pytest.approx(DELTA, rel=1e-6)
 
 
 def test_a_run_without_the_attack_is_in_the_joint_epsilon():

@@ -1,4 +1,4 @@
-"""Hospitals that are lost from secure sums take their share of the noise along: what is left still hides."""
+"""Hospitals that are lost during secure aggregation take their share of the noise along: what is left still hides."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_epsilon_is_that_of_one_noisy_sum_a_round(binary: Federation) -> None:
     assert z is not None
     assert_allclose(accountant.epsilon([Gaussian(z, 1.0, 4)], 1e-3), 1.0, rtol=1e-4)
     assert_allclose(statement.epsilons["outsider"], 1.0, rtol=1e-4)
-    assert statement.epsilons["server"] > 1.5  # without secure sums it sees each hospital's share of the noise alone
+    assert statement.epsilons["server"] > 1.5  # without secure aggregation it sees each share of the noise alone
     assert statement.covers == ("update",)
     assert not statement.not_private
     assert_allclose(statement.at_two_hospitals, accountant.epsilon([Gaussian(z / 2, 1.0, 4)], 1e-3))

@@ -1,4 +1,4 @@
-"""Every registered strategy under every guarantee and under secure sums: run, or refused in a line."""
+"""Every registered strategy under every guarantee and under secure aggregation: run, or refused in a line."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_comparison_says_means_over_seeds_with_intervals_from_three():
     assert len(attacks.sentences([result(0.1), result(0.1, label="chip")])) == 2
 
 
-def test_the_price_of_a_rule_is_said_where_there_is_one():
+def test_the_cost_of_a_rule_is_reported_if_there_is_one():
     assert "cost of the rule without attack -0.012" in attacks.of_run(result(0.1, price=-0.0124))
     (said,) = attacks.sentences([result(0.1, price=-0.01), result(0.1, price=-0.02)])
     assert "cost of the rule without attack -0.015" in said

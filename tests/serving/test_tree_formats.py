@@ -13,8 +13,8 @@ from scipy.special import expit, softmax
 from raysim.serving.tree_formats import onnx_model, shifted, xgboost_model
 from raysim.storage.served import Shift
 from raysim.trees.boosting import boosted
+from raysim.trees.json_export import as_json
 from raysim.trees.settings import TreeSettings, TreeTask
-from raysim.trees.written import as_json
 from tests.trees.tables import table_r, task_r
 
 

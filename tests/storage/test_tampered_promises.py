@@ -129,7 +129,7 @@ LOST = of("attacks", "secure", 1)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (removed("attacks"), "it has no state of attacks, rules and secure sums"),
+        (removed("attacks"), "it has no state of attacks, rules and secure aggregation"),
         (of("attacks", "secure")(None), "it lacks two counts: the secure sums so far, and how many"),
         (of("attacks", "secure")({"tuple": [1, 2, 3]}), "it lacks two counts: the secure sums so far, and how many"),
         (SUMS(-1), "its number of secure sums is -1"),
@@ -161,7 +161,7 @@ def centre(make: Callable[[Any], Any]) -> Change:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (removed("attacks"), "it has no state of attacks, rules and secure sums"),
+        (removed("attacks"), "it has no state of attacks, rules and secure aggregation"),
         (of("attacks", "byzantine")(None), "it has no state of attacks and rules"),
         (of(*TALLY, "sums")(-3.0), "its sums is -3.0"),
         (of(*TALLY, "bad")(math.inf), "its bad is inf"),

@@ -5,9 +5,9 @@ import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
 from raysim.trees.boosting import boosted
+from raysim.trees.json_export import as_json
 from raysim.trees.losses import GRID, probability
 from raysim.trees.settings import TreeSettings, TreeTask
-from raysim.trees.written import as_json
 from tests.trees.tables import table_c, table_r, task_r
 
 TREES_R = [

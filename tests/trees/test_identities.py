@@ -13,11 +13,11 @@ from raysim.trees.boosting import bins_of, boosted
 from raysim.trees.edges import answered, counts, find_edges, ordered, pooled, ranked, unordered
 from raysim.trees.forest import Forest
 from raysim.trees.histograms import Binned, cells_of
+from raysim.trees.json_export import as_json
 from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeSettings, TreeTask, check_levels
 from raysim.trees.splits import best_splits
 from raysim.trees.stored import Shape
-from raysim.trees.written import as_json
 from tests.trees.tables import table_r, task_r
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -61,7 +61,7 @@ class AggregationSection(Section):
 
     @property
     def by_secure_sums(self) -> bool:
-        """Whether the rule can be computed from secure sums of weighted updates."""
+        """Whether the rule can be computed under secure aggregation of weighted updates."""
         return self.name == "geometric_median" and self.before == "none"
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ OF_PREPROCESSING, OF_LABELS = 0, 1
 
 
 class DropSection(Section):
-    """``secure.drop``: the probability that a hospital is lost at each stage of the protocol of a secure sum."""
+    """``secure.drop``: the probability that a hospital is lost at each stage of secure aggregation."""
 
     share: float = default("secure.drop.share", ge=0, lt=1)
     mask: float = default("secure.drop.mask", ge=0, lt=1)
@@ -53,7 +53,7 @@ class SecureSection(Section):
 
         Raises ``ConfigError`` if the package for masks is needed but not installed.
         """
-        # Imported here alone: most runs have no secure sums.
+        # Imported here alone: most runs have no secure aggregation.
         from raysim.secure import masks
         from raysim.secure.setup import SetupSums
 
@@ -63,7 +63,7 @@ class SecureSection(Section):
 
     @property
     def loses(self) -> bool:
-        """Whether hospitals can drop out during a secure sum."""
+        """Whether hospitals can drop out during secure aggregation."""
         return any(chance > 0 for _, chance in self.drop)
 
     @field_validator("minimum")

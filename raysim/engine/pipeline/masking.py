@@ -1,4 +1,4 @@
-"""The hospital's side of secure sums, which masks messages, and the server's side, which opens a round's sums."""
+"""Secure aggregation: the hospital's side masks messages, and the server's side opens a round's sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secure sums in rounds: which hospitals mask together, what they send, and which sums the server opens.
+"""Secure aggregation in rounds: which hospitals mask together, what they send, and which sums the server opens.
 
 The hospitals whose updates belong to the same weighted sum form one group for secure aggregation. A hospital that drops
 out before it sends its masked update is left out, and the sum is scaled up to the weights of all hospitals of the
@@ -116,7 +116,7 @@ class SecureSums(Step):
         return np.broadcast_to(np.asarray(up, np.int64), ids.shape), down
 
     def check_clusters(self, state: State, ids: Ids) -> None:
-        """Raise ``ConfigError`` if a cluster has fewer hospitals among ``ids`` than a secure sum requires."""
+        """Raise ``ConfigError`` if a cluster has fewer hospitals among ``ids`` than secure aggregation requires."""
         if state.cluster is None:
             return
         rows, sizes = np.unique(state.cluster[ids], return_counts=True)
@@ -146,7 +146,7 @@ class SecureSums(Step):
         for reason, applies in reasons.items():
             if applies:
                 raise ConfigError(
-                    f"secure.mode: strategy '{self._name}' {reason}, which secure sums do not support; choose "
+                    f"secure.mode: strategy '{self._name}' {reason}, which secure aggregation does not support; choose "
                     "another strategy or leave secure out"
                 )
         members = [ids[column != 0] for column in self._weights(problem, len(ids)).T]

@@ -17,7 +17,7 @@ def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
     """
     if not section.loses:
         return hospitals
-    # Imported only here: most runs have no secure sums.
+    # Imported only here: most runs have no secure aggregation.
     from raysim.secure.graph import threshold
 
     return min(max(section.minimum, threshold(section.threshold, hospitals, hospitals - 1)), hospitals)

@@ -113,8 +113,8 @@ def releases_of_updates(
         return _events(multiplier / 2.0, 1.0, rounds)
     if section.effective_mode == "central":
         return None if adversary == "server" else _events(multiplier, parameters.rate, rounds)
-    # Each hospital adds a share of the noise, and a sum has at least ``fewest`` shares. Without secure sums the server
-    # sees single messages, each with one share. A peer knows its own share.
+    # Each hospital adds a share of the noise, and a sum has at least ``fewest`` shares. Without secure aggregation the
+    # server sees single messages, each with one share. A peer knows its own share.
     sharing = max(parameters.fewest, 1)
     of_server = 1.0 if parameters.secure else 1 / max(parameters.left, 1)
     left = {"outsider": 1.0, "peer": (sharing - 1) / sharing, "server": of_server}[adversary]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_BITS = 2.0**14
 """The largest allowed standard deviation of the noise on the number of updates within the clipping bound. It is 1/32 of
-the largest number that secure sums can store."""
+the largest number that a secure sum can store."""
 
 
 def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
@@ -176,7 +176,7 @@ def _check_preprocessing(job: Job, federation: Federation) -> None:
     noise = noise_on(job.privacy, PREPROCESSING)
     if noise is None or not federation.preprocessing_scalars:
         return
-    # Without a section secure, data are prepared without secure sums, also for strategies that hide their own sums.
+    # Without a section secure, data are prepared without secure aggregation, even if a strategy hides its own sums.
     ways = [ScalerNoise(noise.mechanism, noise.unit, noise.rows, shared).named for shared in (False, True)]
     if federation.preprocessing_noise not in ways[: 1 if job.secure is None else 2]:
         made = f"with noise of {federation.preprocessing_noise}" if federation.preprocessing_noise else "without noise"

@@ -266,7 +266,9 @@ class UpdatePipeline:
 
     @property
     def memory(self) -> dict[str, Any] | None:
-        """Return the state of attacks, robust rules and secure sums for checkpoints; None without such a state."""
+        """Return the state of attacks, robust rules and secure aggregation for checkpoints; None without such
+        a state.
+        """
         if self._byzantine is None and self.secure is None:
             return None
         return {
@@ -283,7 +285,7 @@ class UpdatePipeline:
         if self._byzantine is None and self.secure is None:
             return
         if memory is None:
-            raise ValueError("it has no state of attacks, rules and secure sums, but the run uses them")
+            raise ValueError("it has no state of attacks, rules and secure aggregation, but the run uses them")
         if self._byzantine is not None:
             self._byzantine.resume(memory["byzantine"], self._size)
         if self.secure is not None:

@@ -19,7 +19,7 @@ def sentence(figures: AttackFigures, kind: TaskKind) -> str:
     """Describe an attack and its effect on honest hospitals; ``kind`` is that of the label."""
     headline = kind.headline
     mean, worst = figures.honest[headline], figures.honest["worst_decile"]
-    change, price = figures.change[headline], figures.price.get(headline, math.nan)
+    change, cost = figures.change[headline], figures.price.get(headline, math.nan)
     digits, finer = kind.decimals([mean, worst]), kind.decimals(_differences(figures, kind))
     text = f"attack: {_attack(figures)}; honest hospitals: mean {kind.title} {_number(mean, digits)}"
     if math.isfinite(change):
@@ -27,8 +27,8 @@ def sentence(figures: AttackFigures, kind: TaskKind) -> str:
         text += f"({figures.change['worst_decile']:+.{finer}f})"
         text += f"; harm in clusters with Byzantine hospitals {_number(figures.harm_in, finer)}"
         text += f", elsewhere {_number(figures.harm_out, finer)}"
-    if math.isfinite(price):
-        text += f"; cost of the rule without attack {price:+.{finer}f}"
+    if math.isfinite(cost):
+        text += f"; cost of the rule without attack {cost:+.{finer}f}"
     if math.isfinite(figures.success):
         text += f"; success of the backdoor {figures.success:+.3f}"
     return text
@@ -72,8 +72,8 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 
 def _differences(figures: AttackFigures, kind: TaskKind) -> list[float]:
     """Return the differences in the main metric that :func:`sentence` prints."""
-    change, price = figures.change, figures.price.get(kind.headline, math.nan)
-    return [change[kind.headline], change["worst_decile"], figures.harm_in, figures.harm_out, price]
+    change, cost = figures.change, figures.price.get(kind.headline, math.nan)
+    return [change[kind.headline], change["worst_decile"], figures.harm_in, figures.harm_out, cost]
 
 
 def _over_seeds(values: Sequence[float], digits: int) -> str:

@@ -37,9 +37,9 @@ from raysim.strategies.trees.base import hashed
 from raysim.strategies.trees.cyclic import TreesCyclic
 from raysim.strategies.trees.federated import FederatedTrees, PooledTrees
 from raysim.trees.boosting import bins_of, boosted, starting
+from raysim.trees.json_export import as_json
 from raysim.trees.settings import TreeSettings, TreeTask
 from raysim.trees.stored import Shape
-from raysim.trees.written import as_json
 from tests.conftest import job_of, run
 from tests.equality import same_models
 from tests.trees.tables import table_r
