@@ -70,8 +70,16 @@ def block(
         rows=_rows(choice, tested),
         notes=notes,
         report=report,
-        next=f"raysim resume {folder}" if not ended else f"raysim run {folder}/recommended.yaml",
+        next=_next(choice, folder, ended, bool(summary["failed"])),
     )
+
+
+def _next(choice: Choice, folder: str, ended: bool, failed: bool) -> str:
+    if ended and choice.recommended is not None:
+        return f"raysim run {folder}/recommended.yaml"
+    if ended:
+        return f"raysim resume {folder} --failed" if failed else ""
+    return f"raysim resume {folder}"
 
 
 def details(choice: Choice, summary: Mapping[str, Any], console: Console) -> None:

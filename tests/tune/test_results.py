@@ -86,6 +86,10 @@ def test_a_sweep_answers_in_one_block():
     assert text.endswith("Report out/report.html Next raysim resume out")
     ended = answer.block(choice, tree, "small", "41 s", "out", "out/report.html", ended=True)
     assert ended.next == "raysim run out/recommended.yaml"
+    nothing = choose({}, SWEEP)
+    for count, command in ((1, "raysim resume out --failed"), (0, "")):
+        shown = answer.block(nothing, tree | {"failed": count}, "small", "41 s", "out", "out/report.html", ended=True)
+        assert shown.next == command
     console = Console(file=io.StringIO(), width=160, record=True)
     answer.details(choice, tree, console)
     assert "3 trials not dominated, hypervolume" in console.export_text()
