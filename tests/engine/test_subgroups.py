@@ -15,6 +15,7 @@ from raysim.data.federation import Federation
 from raysim.engine.measuring import subgroups
 from raysim.engine.server.job_checks import check_job
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
+from raysim.metrics.measures import FIGURES
 from raysim.report import tables
 from raysim.report.supplement import patient_groups
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -53,7 +54,7 @@ def test_figures_are_those_of_a_plain_loop(demographic: Federation):
     theta = outcome.models[0]
     for attribute, levels in outcome.grouping.levels:
         figures, together = outcome.groups["global"][attribute]
-        assert figures.shape == (len(SIZES), len(levels), 8)
+        assert figures.shape == (len(SIZES), len(levels), len(FIGURES))
         scores, labels, names = [], [], []
         for h in range(len(SIZES)):
             rows = demographic.rows(h, "test")
@@ -117,10 +118,10 @@ def test_an_attribute_of_nobody_is_none_and_one_of_everybody_is_refused(demograp
 
 
 def test_gaps_by_hand():
-    figures = np.full((3, 2, 8), np.nan)
+    figures = np.full((3, 2, len(FIGURES)), np.nan)
     figures[:, :, 0] = [[10, 10], [5, 5], [4, 0]]
     figures[:, :, 2] = [[0.9, 0.7], [0.8, np.nan], [0.6, np.nan]]
-    together = np.full((2, 8), np.nan)
+    together = np.full((2, len(FIGURES)), np.nan)
     together[:, 2], together[:, 6], together[:, 7] = [0.85, 0.75], [0.9, 0.95], [0.5, np.nan]
     gaps = subgroups.gaps("sex", ("Female", "Male"), figures, together, CLASSIFICATION)
     assert gaps == pytest.approx(
@@ -137,10 +138,10 @@ def test_gaps_by_hand():
 
 def test_who_is_not_known_is_in_no_gap_and_reported_beside():
     """Females .9, males .8 and the unknown .5 over all hospitals: a gap of .1, not of .4."""
-    figures = np.full((2, 3, 8), np.nan)
+    figures = np.full((2, 3, len(FIGURES)), np.nan)
     figures[:, :, 0] = [[10, 10, 3], [5, 5, 4]]
     figures[:, :, 2] = [[0.9, 0.7, 0.1], [0.8, np.nan, np.nan]]
-    together = np.full((3, 8), np.nan)
+    together = np.full((3, len(FIGURES)), np.nan)
     together[:, 0] = [15, 15, 7]
     together[:, 2], together[:, 6], together[:, 7] = [0.9, 0.8, 0.5], [0.7, 0.6, 0.1], [0.4, 0.1, 0.9]
     gaps = subgroups.gaps("sex", ("Female", "Male", "unknown"), figures, together, CLASSIFICATION)
