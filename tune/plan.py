@@ -22,9 +22,8 @@ from raysim.engine.server.job_checks import check_job
 from raysim.experiment import idle_keys
 from raysim.experiment.jobs import make_job
 from raysim.strategies.base import Selection, Strategy
-from raysim.tune.schedulers import perturbed
 from raysim.tune.settings import Pbt, Sweep, fitted, read_sweep
-from raysim.tune.spaces import Params, Space, parse
+from raysim.tune.spaces import Dimension, Params, Space, parse
 
 Part = Literal["validation", "test"]
 Built = tuple[Config, Strategy, Selection]
@@ -149,6 +148,27 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
                 model = job.work.model.bind(federation, "cpu", job.work.precision)
                 parameters = max(parameters, model.layout.size)
     return replace(plan, parameters=parameters), config
+
+
+def perturbed(space: Space) -> list[Dimension]:
+    """Return the searched keys that population-based training may change while a trial runs.
+
+    They are the learning rate and the strategy's continuous settings, without keys that have a condition. Raises
+    ``ConfigError`` if the space has no such key.
+    """
+    trials = [
+        dimension
+        for dimension in space
+        if dimension.continuous
+        and not dimension.when
+        and (dimension.key.startswith("strategy.") or dimension.key == "training.learning_rate")
+    ]
+    if not trials:
+        raise ConfigError(
+            "sweep.space: scheduler pbt changes training.learning_rate and continuous keys of strategy while trials "
+            "run, and the space has none of these; add for example training.learning_rate: {loguniform: [0.01, 0.1]}"
+        )
+    return trials
 
 
 def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:

@@ -5,15 +5,39 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from raysim.core.errors import ConfigError
+from ray.tune.schedulers import (
+    AsyncHyperBandScheduler,
+    FIFOScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+)
+
+from raysim.tune.plan import perturbed
 from raysim.tune.settings import Asha, Median, Pbt, Sweep
 from raysim.tune.spaces import Dimension, Space
 
 
+class Population(PopulationBasedTraining):  # type: ignore[misc]
+    """Population-based training with a random stream seeded by ``seed`` in place of Python's global generator."""
+
+    def __init__(self, seed: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._stream = random.Random(seed).getstate()
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Return what Ray Tune decides about ``trial``."""
+        elsewhere = random.getstate()
+        random.setstate(self._stream)
+        try:
+            decision: str = super().on_trial_result(tune_controller, trial, result)
+            return decision
+        finally:
+            self._stream = random.getstate()
+            random.setstate(elsewhere)
+
+
 def make_scheduler(sweep: Sweep, space: Space, rounds: int, seed: int) -> Any:
     """Return Ray Tune's scheduler for trials of at most ``rounds`` rounds; ``seed`` seeds its random numbers."""
-    from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, MedianStoppingRule
-
     scheduler = sweep.scheduler
     if sweep.judge is None:
         return FIFOScheduler()
@@ -30,30 +54,7 @@ def make_scheduler(sweep: Sweep, space: Space, rounds: int, seed: int) -> Any:
     )
 
 
-def perturbed(space: Space) -> list[Dimension]:
-    """Return the searched keys that population-based training may change while a trial runs.
-
-    They are the learning rate and the strategy's continuous settings, without keys that have a condition. Raises
-    ``ConfigError`` if the space has no such key.
-    """
-    trials = [
-        dimension
-        for dimension in space
-        if dimension.continuous
-        and not dimension.when
-        and (dimension.key.startswith("strategy.") or dimension.key == "training.learning_rate")
-    ]
-    if not trials:
-        raise ConfigError(
-            "sweep.space: scheduler pbt changes training.learning_rate and continuous keys of strategy while trials "
-            "run, and the space has none of these; add for example training.learning_rate: {loguniform: [0.01, 0.1]}"
-        )
-    return trials
-
-
 def _population(judging: dict[str, Any], scheduler: Pbt, dimensions: list[Dimension], seed: int) -> Any:
-    from raysim.tune.population import Population
-
     def inside(config: dict[str, Any]) -> dict[str, Any]:
         params = config["trial"]["params"]
         for dimension in dimensions:

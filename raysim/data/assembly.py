@@ -20,11 +20,10 @@ from raysim.data.checks.suspects import Leaks, Suspect
 from raysim.data.columns import columns_of, warnings_of
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded
-from raysim.data.folds import deal
 from raysim.data.preprocessing import Prepared, prepare, prepare_declared
 from raysim.data.raw_columns import RawColumns
 from raysim.data.records import Records, natural
-from raysim.data.split import Split, assign, groups, used
+from raysim.data.split import Split, assign, deal, groups, used
 
 Found = tuple[Leaks, tuple[Suspect, ...]]
 """The results of the data checks: the columns that may reveal the label, and all other findings."""

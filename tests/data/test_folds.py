@@ -19,8 +19,7 @@ from raysim.config.reading import resolve
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.streams import stream
 from raysim.data.build import build
-from raysim.data.folds import deal
-from raysim.data.split import Split, number
+from raysim.data.split import Split, deal, number
 from raysim.report.terminal.tables import comparison_table as terminal_table
 from tests.data.written import fixed, records
 

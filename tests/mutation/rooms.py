@@ -233,8 +233,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/data/fitted.py": ("data/test_declared", "data/test_preprocessing", "data/test_build"),
     "raysim/data/raw_columns.py": ("data/test_declared", "data/test_preprocessing", "data/test_build"),
     "raysim/data/checks/leaks.py": ("data/checks/test_leaks",),
-    "raysim/data/split.py": ("data/test_split", "data/test_build"),
-    "raysim/data/folds.py": ("data/test_folds",),
+    "raysim/data/split.py": ("data/test_split", "data/test_folds", "data/test_build"),
     "raysim/data/preprocessing.py": ("data/test_preprocessing", "data/test_declared", "data/test_build"),
     "raysim/data/heterogeneity.py": (
         "data/test_heterogeneity",
