@@ -218,8 +218,9 @@ class Space:
                 yield dimension.key, self.pick(lambda d, fixed=fixed: fixed.get(d.key, d.ends()[0]))  # type: ignore[misc]
 
 
-def parse(tree: Any, where: str = "sweep.space") -> Space:
+def parse(tree: Any) -> Space:
     """Parse the search space of a sweep file. Raises ``ConfigError``, with the key, for an invalid distribution."""
+    where = "sweep.space"
     if not isinstance(tree, Mapping) or not tree:
         raise ConfigError(f"{where}: names no key to search; write for example strategy.lam: {{loguniform: [0.01, 1]}}")
     dimensions = {str(key): _dimension(str(key), value, f"{where}.{key}") for key, value in tree.items()}

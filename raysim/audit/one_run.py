@@ -53,9 +53,9 @@ def chance(epsilon: float, guesses: Guesses, delta: float) -> float:
     return min(at_least + 2.0 * guesses.canaries * delta * float((below / i).max()), 1.0)
 
 
-def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
+def lower_bound(guesses: Guesses, delta: float) -> float:
     """Compute the lower bound on epsilon: the largest epsilon, up to :data:`LARGEST`, that ``guesses`` refute at
-    significance level ``error``, or 0 if they refute none.
+    significance level :data:`ERROR`, or 0 if they refute none.
 
     Raises ``ValueError`` for impossible numbers in ``guesses``.
     """
@@ -64,11 +64,11 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
             f"guesses: {guesses.right} right of {guesses.made} made is impossible with {guesses.canaries} canaries; "
             "give 0 <= right <= made <= canaries"
         )
-    if chance(0.0, guesses, delta) > error:
+    if chance(0.0, guesses, delta) > ERROR:
         return 0.0
-    if chance(LARGEST, guesses, delta) <= error:
+    if chance(LARGEST, guesses, delta) <= ERROR:
         return LARGEST
-    return float(brentq(lambda epsilon: chance(epsilon, guesses, delta) - error, 0.0, LARGEST, xtol=1e-10))
+    return float(brentq(lambda epsilon: chance(epsilon, guesses, delta) - ERROR, 0.0, LARGEST, xtol=1e-10))
 
 
 def ceiling(canaries: int, delta: float) -> float:

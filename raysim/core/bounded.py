@@ -65,12 +65,12 @@ def yaml_value(text: str, loader: type[Loader] | None = None) -> Any:
         raise ValueError(f"{type(error).__name__}: {error}") from None  # errors that PyYAML does not convert
 
 
-def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
+def read_json(path: Path) -> Any:
     """Return the value in a JSON file. Raises ``OSError`` if it cannot be read.
 
-    Raises ``ValueError`` if the JSON is invalid or nested too deep, or if the file has more than ``limit`` bytes.
+    Raises ``ValueError`` if the JSON is invalid or nested too deep, or if the file is larger than :data:`JSON_BYTES`.
     """
-    return json_value(read_bytes(path, limit))
+    return json_value(read_bytes(path, JSON_BYTES))
 
 
 def json_value(text: str | bytes) -> Any:

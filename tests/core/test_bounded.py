@@ -64,9 +64,11 @@ def test_long_numbers_are_not_computed():
 def test_files_are_read_up_to_their_limit(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     path.write_text("[1, 2]")
-    assert read_json(path, 6) == [1, 2]
+    monkeypatch.setattr(bounded, "JSON_BYTES", 6)
+    assert read_json(path) == [1, 2]
+    monkeypatch.setattr(bounded, "JSON_BYTES", 5)
     with pytest.raises(ValueError, match="more than 5 bytes"):
-        read_json(path, 5)
+        read_json(path)
     monkeypatch.setattr(bounded, "YAML_BYTES", 5)
     with pytest.raises(ValueError, match="more than 5 bytes"):
         loading.read(path)

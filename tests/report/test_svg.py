@@ -36,9 +36,8 @@ def marks(drawn: svg.Chart, tag: str, kind: str) -> list[dict[str, str]]:
 def test_places_on_axes() -> None:
     axis = svg.linear("", [0.0, 10.0], margin=0.0)
     assert axis.places([0, 2.5, 10]).tolist() == [0, 0.25, 1]
-    assert svg.linear("", [0.0, 10.0], margin=0.0, turned=True).places([0, 2.5]).tolist() == [1, 0.75]
-    axis = svg.log("", [1.0, 1000.0], margin=0.0)
-    assert np.allclose(axis.places([1, 10, 1000]), [0, 1 / 3, 1])
+    axis = svg.log("", [1.0, 1000.0])
+    assert np.allclose(axis.places([1, 10, 1000]), (np.array([0, 1 / 3, 1]) + 0.04) / 1.08)
     assert np.isnan(axis.places([0.0, -1.0, math.nan])).all()
     axis = svg.names("", ["a", "b"])
     assert axis.places([0, 1]).tolist() == [0.25, 0.75]

@@ -17,7 +17,6 @@ from raysim.statistics.chance.noise_floor import error_floor, noise_floor
 from raysim.statistics.clinical.calibration import binned, calibration_error
 from raysim.statistics.clinical.equity import calibration_chance
 from raysim.statistics.differences.worst_decile import worst_decile_difference
-from raysim.statistics.meta_analysis.spread import hartung_knapp
 
 NUMBERS: dict[str, dict[str, Any]] = {
     "core.levels": {"LEVEL": 0.95, "ALPHA": 0.05, "POWER": 0.8, "Z": 1.959963984540054},
@@ -65,7 +64,6 @@ def test_the_numbers_of_statistics(module: str) -> None:
         (worst_decile_difference, {"draws": 2000, "level": 0.95, "larger": True}),
         (noise_floor, {"draws": 1000, "minimum_events": 5}),
         (error_floor, {"draws": 1000, "minimum_rows": 5}),
-        (hartung_knapp, {"conservative": True}),
         (binned, {"bins": 10}),
     ],
 )

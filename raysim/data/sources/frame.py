@@ -56,13 +56,12 @@ def check_index(frame: pd.DataFrame, name: Any, field: str) -> None:
         raise DataError(f"{field}: '{name}' is the data frame's index; make it a column: frame.reset_index()")
 
 
-def stored(frame: pd.DataFrame, field: str = "data") -> Path:
+def stored(frame: pd.DataFrame) -> Path:
     """Store the frame's columns as a Parquet file in the cache and return its path; equal frames share a file.
 
-    Raises ``DataError`` naming ``field`` for columns that a Parquet file cannot contain, and if the cache cannot be
-    written.
+    Raises ``DataError`` for columns that a Parquet file cannot contain, and if the cache cannot be written.
     """
-    table, written = arrow_table(frame, field), pa.BufferOutputStream()
+    table, written = arrow_table(frame, "data"), pa.BufferOutputStream()
     parquet.write_table(table, written)
     content = written.getvalue()
     key = hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -50,19 +50,18 @@ def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
     The result is empty without clinical metrics. ``part`` names the evaluated rows, such as test. If ``first`` has
     labels of methods, the first figures show only these methods; figures of all methods follow, collapsed.
     """
-    measured = [each for each in served if len(each.figures)]
-    if not measured:
+    if not served:
         return []
-    seeds = measured[0].seeds
+    seeds = served[0].seeds
     of = f"{part} rows" if seeds == 1 else f"{part} rows, means over {seeds} seeds"
-    chosen = [each for label in first for each in measured if each.label == label] or measured
+    chosen = [each for label in first for each in served if each.label == label] or served
     figures = [_decision_curve(chosen, of), _calibration(chosen, of), _table(chosen, part)]
-    if len(chosen) == len(measured):
+    if len(chosen) == len(served):
         return figures
     every = [
-        _decision_curve(measured, of, "-each"),
-        _calibration(measured, of, "-each"),
-        _table(measured, part, "-each"),
+        _decision_curve(served, of, "-each"),
+        _calibration(served, of, "-each"),
+        _table(served, part, "-each"),
     ]
     return [*figures, *(replace(figure, more=True) for figure in every)]
 
@@ -72,7 +71,7 @@ def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[s
 
     If ``first`` has labels of methods, only these methods are shown.
     """
-    remaining = [each.without_few(LEAST) for each in served if len(each.figures)]
+    remaining = [each.without_few(LEAST) for each in served]
     chosen = [each for each in remaining if each is not None and (each.label in first or not first)]
     if not chosen:
         return []

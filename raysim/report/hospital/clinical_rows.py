@@ -39,7 +39,7 @@ _PARSED = {
 
 @dataclass(frozen=True, eq=False)
 class ClinicalRows:
-    """The clinical metrics of one model, for all hospitals together or for one hospital."""
+    """The clinical metrics of one model, for all hospitals together."""
 
     label: str
     name: str
@@ -106,9 +106,8 @@ class ClinicalRows:
         return right, alerts - right, events - right, n - alerts - (events - right)
 
 
-def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:
-    """Return the clinical metrics of each strategy's main model at one ``hospital``; by default, over all hospitals
-    together.
+def of_runs(runs: Sequence[tuple[str, str, Path]]) -> list[ClinicalRows]:
+    """Return the clinical metrics of each strategy's main model, over all hospitals together.
 
     ``runs`` has the label, display name and folder of each run. Runs without clinical tables are left out.
     """
@@ -119,18 +118,18 @@ def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -
     last = {label: _models(seed_folders[0])[-1] for (label, _), seed_folders in folders.items()}
     styles = svg.styles(list(last.items()), among=[label for label, *_ in runs])
     return [
-        _clinical_rows(at, name, len(seeds), _about(hospital, seeds, {last[at]}), last[at], styles[at, last[at]])
+        _clinical_rows(at, name, len(seeds), _tables(seeds, {last[at]}), last[at], styles[at, last[at]])
         for (at, name), seeds in folders.items()
     ]
 
 
-def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[ClinicalRows]:
+def of_run(label: str, folder: Path) -> list[ClinicalRows]:
     """Return the clinical metrics of every model of a run; empty if the run has no clinical tables."""
     if not (folder / FIGURES).is_file():
         return []
     models = _models(folder)
     styles = svg.styles([(label, model) for model in models])
-    tables = _about(hospital, [folder], set(models))
+    tables = _tables([folder], set(models))
     return [_clinical_rows(label, MODELS.get(model, model), 1, tables, model, styles[label, model]) for model in models]
 
 
@@ -172,10 +171,10 @@ def _models(folder: Path) -> list[str]:
     return list(dict.fromkeys(together["model"]))
 
 
-def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.DataFrame]:
-    """Return the rows on ``models`` at one hospital: clinical metrics, calibration and net benefit."""
+def _tables(folders: Sequence[Path], models: Set[str]) -> list[pd.DataFrame]:
+    """Return the rows on ``models`` over all hospitals together: clinical metrics, calibration and net benefit."""
     return [
-        read_rows([folder / file for folder in folders], hospital={hospital}, model=models)
+        read_rows([folder / file for folder in folders], hospital={EVERYWHERE}, model=models)
         for file in (FIGURES, CALIBRATION, NET_BENEFIT)
     ]
 
@@ -184,8 +183,6 @@ def _clinical_rows(
     label: str, name: str, seeds: int, tables: Sequence[pd.DataFrame], model: str, style: Style
 ) -> ClinicalRows:
     figures, calibration, benefit = (table[table["model"] == model].reset_index(drop=True) for table in tables)
-    if figures.empty:
-        return ClinicalRows(label, name, style, seeds, "", figures, calibration, benefit)
     return ClinicalRows(
         label,
         name,

@@ -132,7 +132,6 @@ class Chart(Frame):
         *,
         upright: bool = False,
         thick: float = 0.7,
-        of: Sequence[int] | None = None,
         class_: str = "bar",
     ) -> None:
         """Draw bars from ``low`` to ``high``. ``at`` has their positions on the other axis.
@@ -142,7 +141,7 @@ class Chart(Frame):
         """
         scale, other = (self.up, self.across) if upright else (self.across, self.up)
         step = abs(float(other([1.0])[0] - other([0.0])[0])) * thick
-        for i, (a, b, p) in enumerate(zip(scale(low), scale(high), other(at), strict=True)):
+        for a, b, p in zip(scale(low), scale(high), other(at), strict=True):
             if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(p)):
                 continue
             first, long = float(min(a, b)), float(abs(b - a))
@@ -151,9 +150,7 @@ class Chart(Frame):
                 if upright
                 else {"x": first, "y": float(p) - step / 2, "width": long, "height": step}
             )
-            number = None if of is None else of[i]
-            attributes = {"class_": f"c{style.colour} {class_}", "data_h": number, "data_s": style.series}
-            self._marks.append(element("rect", **box, **attributes))
+            self._marks.append(element("rect", **box, class_=f"c{style.colour} {class_}", data_s=style.series))
 
     def rule(self, *, x: float | None = None, y: float | None = None, text: str = "", dashed: bool = False) -> None:
         """Draw a straight line through the whole chart at the value ``x`` or ``y``, with a ``text`` at its end."""

@@ -216,7 +216,6 @@ def heat_map(
     texts: Sequence[Sequence[str]] | None = None,
     row_title: str = "",
     column_title: str = "",
-    digits: int = 2,
     low: float | None = None,
     high: float | None = None,
 ) -> Chart:
@@ -235,6 +234,6 @@ def heat_map(
         for j in range(len(columns)):
             value = float(table[i, j])
             shade = (value - first) / (last - first) if last > first else 0.5
-            text = texts[i][j] if texts is not None else fixed(value, digits) if np.isfinite(value) else "–"
+            text = texts[i][j] if texts is not None else fixed(value, 2) if np.isfinite(value) else "–"
             chart.cell(i, j, 0.45 * float(short_share(shade)) + 0.05 if np.isfinite(value) else 0.0, text)
     return chart

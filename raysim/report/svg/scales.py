@@ -21,12 +21,15 @@ On a logarithmic axis, values below ``1 / LARGEST`` have no position either.
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 """The distance between ticks is one of these numbers times a power of ten."""
 
+MARGIN = 0.04
+"""The free space at both ends of an axis, as a share of the values' range."""
+
 
 @dataclass(frozen=True)
 class Axis:
     """An axis from ``low`` to ``high``; ``title`` names the quantity and its unit.
 
-    ``turned``: whether high values come first. On an axis of names, the value i is the i-th name, counted from 0.
+    On an axis of names, the value i is the i-th name, counted from 0.
     """
 
     title: str
@@ -35,7 +38,6 @@ class Axis:
     ticks: tuple[float, ...]
     texts: tuple[str, ...]
     kind: Kind = "linear"
-    turned: bool = False
 
     def places(self, values: ArrayLike) -> NDArray[np.float64]:
         """Return the positions of values, from 0 at the start of the axis to 1 at its end.
@@ -49,8 +51,7 @@ class Axis:
             with np.errstate(divide="ignore", invalid="ignore"):
                 x = np.where(x >= 1 / LARGEST, np.log(x), np.nan)
             low, high = math.log(low), math.log(high)
-        place = (x - low) / (high - low)
-        return 1 - place if self.turned else place
+        return np.asarray((x - low) / (high - low))
 
     def place(self, value: float) -> float:
         """Return the position of one value, as :meth:`places` does."""
@@ -63,9 +64,8 @@ def linear(
     *,
     within: tuple[float, float] = (-math.inf, math.inf),
     include: Sequence[float] = (),
-    margin: float = 0.04,
+    margin: float = MARGIN,
     count: int = 5,
-    turned: bool = False,
     signed: bool = False,
     whole: bool = False,
 ) -> Axis:
@@ -74,7 +74,6 @@ def linear(
     - ``within``: the least and the greatest value that the axis may show.
     - ``margin``: the free space at both ends, as a share of the values' range.
     - ``count``: the approximate number of ticks.
-    - ``turned``: whether high values come first.
     - ``signed``: whether ticks have a sign.
     - ``whole``: whether ticks are integers.
     """
@@ -84,7 +83,7 @@ def linear(
     ticks = round_ticks(low, high, count, least=1.0 if whole else 0.0)
     if whole:
         ticks = tuple(tick for tick in ticks if tick == round(tick))
-    return Axis(title, low, high, ticks, decimals(ticks, signed=signed), turned=turned)
+    return Axis(title, low, high, ticks, decimals(ticks, signed=signed))
 
 
 def share(title: str, values: ArrayLike = (0.0, 1.0), *, margin: float = 0.0) -> Axis:
@@ -95,14 +94,14 @@ def share(title: str, values: ArrayLike = (0.0, 1.0), *, margin: float = 0.0) ->
     return Axis(title, low, high, ticks, tuple(f"{100 * tick:g} %" for tick in ticks))
 
 
-def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) -> Axis:
+def log(title: str, values: ArrayLike, *, count: int = 8) -> Axis:
     """Build a logarithmic axis that contains all positive ``values``, with about ``count`` ticks at most."""
     x = np.asarray(values, dtype=np.float64).ravel()
     x = x[(x >= 1 / LARGEST) & (x <= LARGEST)]
     low, high = (float(x.min()), float(x.max())) if len(x) else (1.0, 10.0)
     if high / low < 1 + 1e-12:
         low, high = low / 2, high * 2
-    room = (high / low) ** margin
+    room = (high / low) ** MARGIN
     low, high = low / room, high * room
     between: tuple[float, ...] = (1.0,) if high / low > 500 else (1.0, 2.0, 5.0)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

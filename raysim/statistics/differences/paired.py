@@ -199,8 +199,8 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
     )
 
 
-def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
-    """Return whether the ``interval`` of a difference excludes all differences of ``within`` or more, in both
+def equivalent(interval: Limits) -> bool:
+    """Return whether the ``interval`` of a difference excludes all differences of at least :data:`EQUIVALENT`, in both
     directions.
     """
-    return -within < interval.low and interval.high < within
+    return interval.low > -EQUIVALENT and interval.high < EQUIVALENT

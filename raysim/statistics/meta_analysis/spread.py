@@ -52,12 +52,12 @@ def paule_mandel(y: ArrayLike, v: ArrayLike) -> float:
     return _root(y, v, len(y) - 1.0) if len(y) > 1 else float("nan")
 
 
-def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = True) -> Mean:
+def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float) -> Mean:
     """Return the mean of the estimates ``y [k]`` of ``k`` hospitals, weighted by ``1 / (v + t)``, and its t interval.
     ``v [k]`` are the variances of the estimates, and ``t`` is the variance between hospitals.
 
-    The interval has ``k - 1`` degrees of freedom. The standard error from residuals is used if it is larger than that
-    from the variances, or always if ``conservative`` is False. Limits are NaN for one hospital.
+    The interval has ``k - 1`` degrees of freedom. The standard error is the larger of that from residuals and that
+    from the variances. Limits are NaN for one hospital.
     """
     y, v = _checked(y, v)
     w = 1.0 / (v + t)
@@ -65,8 +65,7 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = 
     mean = float(w @ y / w.sum())
     if df < 1:
         return Mean(mean, float("nan"), float("nan"), float("nan"))
-    scale = cochran_q(y, v, t) / df
-    se = float(np.sqrt((max(1.0, scale) if conservative else scale) / w.sum()))
+    se = float(np.sqrt(max(1.0, cochran_q(y, v, t) / df) / w.sum()))
     reach = float(stdtrit(df, (1 + LEVEL) / 2)) * se
     return Mean(mean, se, mean - reach, mean + reach)
 
