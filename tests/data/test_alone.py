@@ -9,7 +9,7 @@ import pytest
 
 from raysim.data.alone import parts, used
 from raysim.data.split import Split
-from tests.data.written import records
+from tests.data.in_memory_sources import records
 
 N = 4000
 Y = [0, 1] * (N // 2)

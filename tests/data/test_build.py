@@ -29,7 +29,7 @@ from raysim.data.records import natural
 from raysim.data.sources.synthetic import Synthetic
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
-from tests.data.written import Fixed, fixed, records
+from tests.data.in_memory_sources import Fixed, fixed, records
 
 SMALL = Synthetic(hospitals=3, rows=90, features=4)
 

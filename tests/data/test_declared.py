@@ -34,7 +34,7 @@ from raysim.secure.protocol import SecureSum
 from raysim.secure.setup import SetupSums
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All
-from tests.data.written import fixed, records
+from tests.data.in_memory_sources import fixed, records
 
 RANGES = {"age": [0, 100], "sex": ["f", "m", None], "lactate": [0, 20, None]}
 

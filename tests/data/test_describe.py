@@ -13,7 +13,7 @@ from raysim.data.describe import render, summarise
 from raysim.data.federation import Federation
 from raysim.data.sources.synthetic import Synthetic
 from raysim.data.split import Split
-from tests.data.written import fixed, records
+from tests.data.in_memory_sources import fixed, records
 
 
 def by_hand(classes: tuple[str, ...] = ("no", "yes")) -> Federation:

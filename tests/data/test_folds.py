@@ -21,7 +21,7 @@ from raysim.core.streams import stream
 from raysim.data.build import build
 from raysim.data.split import Split, deal, number
 from raysim.report.terminal.tables import comparison_table as terminal_table
-from tests.data.written import fixed, records
+from tests.data.in_memory_sources import fixed, records
 
 NAMES = ("a", "b", "c", "d")
 

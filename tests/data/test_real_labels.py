@@ -23,9 +23,9 @@ from raysim.data.sources.table import Table
 from raysim.data.split import Split
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
 from raysim.report.terminal.unlikeness import unlikeness
+from tests.data.in_memory_sources import Fixed, fixed, records
 from tests.data.sources.test_eicu_folder import Rows, everything, patient, row, write
 from tests.data.sources.test_eicu_leaks import POISON, same_bytes
-from tests.data.written import Fixed, fixed, records
 
 HALF = Split(train=0.5, test=0.5)
 LABELS = [0.25, -3.0, 1e-3, 1234.5, 0.1, 7.0, 2.5, 16777217.0]

@@ -21,9 +21,9 @@ from queue import SimpleQueue
 
 import yaml
 
-from tests.mutation.kept import Kept
 from tests.mutation.mutants import Mutant, mutants
 from tests.mutation.rooms import ROOT, core, files_judging, modules_judged
+from tests.mutation.stored import StoredMeasurements
 from tests.mutation.trials import FORKS, HEAVY, Copy, MeasuredTest, Trial
 
 EXCUSED = Path(__file__).with_name("equivalent.yaml")
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.sample,
         options.seed,
     )
-    kept = Kept(options.keep, ROOT)
+    stored = StoredMeasurements(options.keep, ROOT)
     survivors, counts = [], Counter[str]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies: SimpleQueue[Copy] = SimpleQueue()
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             (Path(folder) / str(number)).mkdir()
             copies.put(Copy(Path(folder).resolve() / str(number)))
         with ThreadPoolExecutor(options.processes) as pool:
-            tests = _measured(pool, copies, sorted({test for m in chosen for test in wanted[m.file]}), kept)
+            tests = _measured(pool, copies, sorted({test for m in chosen for test in wanted[m.file]}), stored)
             for mutant, trial in pool.map(
                 lambda m: _tried(copies, m, [t for file in wanted[m.file] for t in tests[file]]), chosen
             ):
@@ -106,19 +106,19 @@ def sample(made: dict[str, list[Mutant]], count: int | None, seed: int) -> list[
 
 
 def _measured(
-    pool: ThreadPoolExecutor, copies: SimpleQueue[Copy], files: Sequence[str], kept: Kept
+    pool: ThreadPoolExecutor, copies: SimpleQueue[Copy], files: Sequence[str], stored: StoredMeasurements
 ) -> dict[str, list[MeasuredTest]]:
     """The tests of each file that pass without a mutation; the others are named and left out."""
 
     def one(file: str) -> list[MeasuredTest]:
-        if (tests := kept.get(file, judged[file])) is not None:
+        if (tests := stored.get(file, judged[file])) is not None:
             return tests
         copy = copies.get()
         try:
             measured = copy.measured(file, judged[file])
         finally:
             copies.put(copy)
-        kept.put(file, judged[file], measured)
+        stored.put(file, judged[file], measured)
         return measured.tests
 
     judged = modules_judged()

@@ -38,14 +38,14 @@ COALITIONS = (
 )
 FLOORS = ("statistics/test_noise_floor", "statistics/test_floors_of_shares_and_errors")
 NOISY = ("privacy/test_noisy_answers", "privacy/test_noisy_statistics")
-PROMISES = (
+GUARANTEES = (
     "privacy/test_grid_after_noise",
     "privacy/test_hidden_sizes",
     "privacy/test_hospital",
     "privacy/test_hospital_sensitivity",
     "privacy/test_patient",
     "privacy/test_pooled_clusters",
-    "privacy/test_promises",
+    "privacy/test_calibration",
     "privacy/test_sensitivity",
     "privacy/test_strategies_by_mode",
 )
@@ -59,14 +59,14 @@ UPDATES = (
     "privacy/test_adaptive_shares",
     "privacy/test_lost_shares",
     "traffic/test_setup_traffic",
-    *PROMISES,
+    *GUARANTEES,
     *NOISY,
 )
-RECEPTION = (
+SERVER = (
     "engine/test_attacks",
     "engine/test_early_end",
-    "engine/test_median_passes",
-    "engine/test_ruling",
+    "engine/test_secure_geometric_median",
+    "engine/test_robust_rule",
     "engine/test_wrong_strategies",
     "robust/test_identities",
     *UPDATES,
@@ -261,12 +261,15 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/engine/attacks/canaries.py": ("audit/test_canaries",),
     "raysim/engine/attacks/colluding.py": ("engine/test_attacks", "engine/test_colluding"),
     "raysim/engine/attacks/own_attacks.py": ("engine/test_attacks", "engine/test_update_parts"),
-    "raysim/engine/privacy/noisy_statistics.py": (*NOISY, *PROMISES),
-    "raysim/engine/attacks/secure_geometric_median.py": ("engine/test_median_passes", "robust/test_identities"),
-    "raysim/engine/attacks/*": RECEPTION,
-    "raysim/engine/privacy/*": RECEPTION,
-    "raysim/engine/pipeline/*": RECEPTION,
-    "raysim/engine/server/merging.py": RECEPTION,
+    "raysim/engine/privacy/noisy_statistics.py": (*NOISY, *GUARANTEES),
+    "raysim/engine/attacks/secure_geometric_median.py": (
+        "engine/test_secure_geometric_median",
+        "robust/test_identities",
+    ),
+    "raysim/engine/attacks/*": SERVER,
+    "raysim/engine/privacy/*": SERVER,
+    "raysim/engine/pipeline/*": SERVER,
+    "raysim/engine/server/merging.py": SERVER,
     "raysim/engine/client/sending.py": ("engine/test_attacks", *UPDATES),
     "raysim/cluster/placement.py": ("cluster/test_placement",),
     "raysim/virtual_time/*": VIRTUAL_TIME,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.mutation.__main__ import excused, is_excused, sample
-from tests.mutation.kept import Kept
 from tests.mutation.mutants import Mutant, mutants
 from tests.mutation.rooms import ROOT, TESTS, core, files_judging, modules_judged
+from tests.mutation.stored import StoredMeasurements
 from tests.mutation.trials import Measured, MeasuredTest, _Recorder, digests
 
 
@@ -115,34 +115,34 @@ def test_a_test_file_is_measured_for_all_that_it_judges() -> None:
     assert {module for modules in judged.values() for module in modules} == set(core())
 
 
-def test_a_measurement_is_kept_until_something_that_was_read_changes(tmp_path: Path) -> None:
+def test_a_measurement_is_stored_until_something_that_was_read_changes(tmp_path: Path) -> None:
     (tmp_path / "test_m.py").write_text("1")
     (tmp_path / "m.py").write_text("2")
     one = MeasuredTest("test_m.py::test_one", 0.5, "passed", {"m.py": {3, 1}})
     other = MeasuredTest("test_m.py::test_other", 0.25, "skipped", {})
     measured = Measured([one, other], digests(["test_m.py", "m.py"], tmp_path))
-    kept = Kept(tmp_path / "kept.json", tmp_path)
-    assert kept.get("test_m.py", ["m.py"]) is None
-    kept.put("test_m.py", ["m.py"], measured)
-    kept.put("test_n.py", ["n.py"], Measured([], {}))
-    assert Kept(tmp_path / "kept.json", tmp_path).get("test_m.py", ["m.py"]) == [one, other]
-    assert kept.get("test_n.py", ["n.py"]) == []
-    assert kept.get("test_m.py", ["m.py", "n.py"]) is None
+    stored = StoredMeasurements(tmp_path / "stored.json", tmp_path)
+    assert stored.get("test_m.py", ["m.py"]) is None
+    stored.put("test_m.py", ["m.py"], measured)
+    stored.put("test_n.py", ["n.py"], Measured([], {}))
+    assert StoredMeasurements(tmp_path / "stored.json", tmp_path).get("test_m.py", ["m.py"]) == [one, other]
+    assert stored.get("test_n.py", ["n.py"]) == []
+    assert stored.get("test_m.py", ["m.py", "n.py"]) is None
     (tmp_path / "m.py").write_text("3")
-    assert kept.get("test_m.py", ["m.py"]) is None
+    assert stored.get("test_m.py", ["m.py"]) is None
     (tmp_path / "m.py").unlink()
-    assert kept.get("test_m.py", ["m.py"]) is None
+    assert stored.get("test_m.py", ["m.py"]) is None
     (tmp_path / "m.py").write_text("2")
-    assert kept.get("test_m.py", ["m.py"]) == [one, other]
+    assert stored.get("test_m.py", ["m.py"]) == [one, other]
 
 
-def test_a_failure_is_not_kept_and_without_a_file_nothing_is(tmp_path: Path) -> None:
+def test_a_failure_is_not_stored_and_without_a_file_nothing_is(tmp_path: Path) -> None:
     failed, passed = (MeasuredTest(f"test_m.py::test_{outcome}", 1.0, outcome) for outcome in ("failed", "passed"))
-    kept = Kept(tmp_path / "kept.json", tmp_path)
-    kept.put("test_m.py", [], Measured([passed, failed], {}))
-    assert kept.get("test_m.py", []) is None
-    assert not (tmp_path / "kept.json").exists()
-    nowhere = Kept(None, tmp_path)
+    stored = StoredMeasurements(tmp_path / "stored.json", tmp_path)
+    stored.put("test_m.py", [], Measured([passed, failed], {}))
+    assert stored.get("test_m.py", []) is None
+    assert not (tmp_path / "stored.json").exists()
+    nowhere = StoredMeasurements(None, tmp_path)
     nowhere.put("test_m.py", [], Measured([passed], {}))
     assert nowhere.get("test_m.py", []) is None
     assert list(tmp_path.iterdir()) == []

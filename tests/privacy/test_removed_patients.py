@@ -37,9 +37,9 @@ from raysim.data.split import Split
 from raysim.engine.job import Job
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of
+from tests.data.in_memory_sources import Parted
 from tests.data.sources.test_serengeti import capture, write
 from tests.data.sources.test_texts import ALIKE, reviews, tweets
-from tests.data.written import Parted
 from tests.privacy.test_sensitivity import check_pair, guarantee
 
 REMOVED = ("p3", "p17", "p30", "p41")

@@ -1,4 +1,4 @@
-"""What test files were measured to run, kept in a file of JSON from one start to the next.
+"""What test files were measured to run, stored in a JSON file from one start to the next.
 
 A measurement holds as long as the modules that the test file judges and every file that it read stay the same.
 """
@@ -16,8 +16,8 @@ from typing import Any
 from tests.mutation.trials import Measured, MeasuredTest, digests
 
 
-class Kept:
-    """The measurements in ``path`` (None: nothing is kept) that hold for the tree in ``root``."""
+class StoredMeasurements:
+    """The measurements in ``path`` (None: nothing is stored) that hold for the tree in ``root``."""
 
     def __init__(self, path: Path | None, root: Path) -> None:
         self._path, self._root = path, root
@@ -51,5 +51,5 @@ class Kept:
     def _read(self) -> dict[str, Any]:
         if self._path is None or not self._path.exists():
             return {}
-        kept: dict[str, Any] = json.loads(self._path.read_text())
-        return kept
+        stored: dict[str, Any] = json.loads(self._path.read_text())
+        return stored
