@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping
@@ -91,7 +90,7 @@ class ComparisonResult(Results):
     @cached_property
     def answer(self) -> Answer:
         """The conclusions of the comparison: the recommended model, and the reasons."""
-        return Answer(json.loads((self.folder / "answer.json").read_text()))
+        return Answer(self._json("answer.json"))
 
     def run(self, strategy: str | None = None, seed: int | None = None) -> RunResult:
         """Return the run of ``strategy`` with ``seed``; raises ``ConfigError`` if there is none.
@@ -134,7 +133,7 @@ class ComparisonResult(Results):
         strategy, model = self._recommended
         if self.answer.recommended is None or model is None:
             raise ConfigError(
-                f"strategy: {display_path(self.folder)} recommends no model ({self.answer['headline']}); name a "
+                f"strategy: {display_path(self.folder)} recommends no model ({self.answer.sentences[0]}); name a "
                 "strategy, or the folder of one of its runs"
             )
         return self.run(strategy, seed), model
@@ -172,7 +171,7 @@ class CurveResult(ComparisonResult):
         """
         from raysim.experiment.curves.found import Found
 
-        return Found.read(json.loads((self.folder / "curve_answer.json").read_text()))
+        return Found.read(self._json("curve_answer.json"))
 
 
 def _of_run(run: RunResult, labels: Mapping[str, str]) -> tuple[str, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.installed import need
+from raysim.storage.manifest import NAME as MANIFEST
 from raysim.storage.manifest import Manifest
 
 SCALE = 2.0
@@ -51,18 +52,21 @@ class Figures(Mapping[str, Drawing]):
     """The figures of the report page in ``folder``, by name."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         paths = [Path(folder, name) for name in Manifest.read(folder).files if name.startswith("plots/")]
         self._paths = {path.stem: path for path in paths}
 
     def __getitem__(self, name: str) -> Drawing:
         if name not in self._paths:
-            found = (
-                nearest(name, list(self._paths))
-                if self._paths
-                else "of a comparison, only runs of the first seed have figures"
-            )
-            raise ConfigError(f"figures: there is no '{name}'; {found}")
+            raise ConfigError(f"figures: there is no '{name}'; {self._instead(name)}")
         return Drawing(name, self._paths[name].read_text(encoding="utf-8"))
+
+    def _instead(self, name: str) -> str:
+        if self._paths:
+            return nearest(name, list(self._paths))
+        if Path(self._folder, "../../..", MANIFEST).is_file():
+            return "of a comparison, only runs of the first seed have figures"
+        return f"{self._folder} stores no figures, which other versions of raysim drew only on its page report.html"
 
     def __contains__(self, name: object) -> bool:
         return name in self._paths

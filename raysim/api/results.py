@@ -75,6 +75,16 @@ class Results:
             raise ConfigError(f"{self.folder}: has no table '{name}'; {nearest(name, tables)}")
         return read_csv(self.folder / name)
 
+    def _json(self, name: str) -> Any:
+        """Read the JSON file with this name in the folder. Raises ``ConfigError`` if there is none."""
+        try:
+            return json.loads((self.folder / name).read_text())
+        except FileNotFoundError:
+            raise ConfigError(
+                f"{self.folder}: has no {name}; finish a stopped run with raysim resume, or repeat the run with this "
+                "version of raysim"
+            ) from None
+
     @cached_property
     def figures(self) -> Figures:
         """The figures of the folder's report page, by name. ``save`` writes one to a file."""
@@ -115,7 +125,7 @@ class RunResult(Results):
     @cached_property
     def summary(self) -> Mapping[str, Any]:
         """The content of ``summary.json``; undefined values are None."""
-        tree: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
+        tree: dict[str, Any] = self._json("summary.json")
         return tree
 
     @cached_property
@@ -183,7 +193,7 @@ class RunResult(Results):
     @cached_property
     def answer(self) -> Answer:
         """The conclusions: what the model may be used for, and findings that forbid a use."""
-        return Answer(json.loads((self.folder / "answer.json").read_text()))
+        return Answer(self._json("answer.json"))
 
     @cached_property
     def clinical(self) -> pd.DataFrame:
@@ -234,9 +244,8 @@ class Answer(dict[str, Any]):
 
     @property
     def sentences(self) -> list[str]:
-        """All sentences of the conclusions; the headline comes first."""
-        headline = str(self["headline"])
-        return [headline, *(each for each in self["reasons"] if each != headline)]
+        """All sentences of the conclusions; the headline, which other versions did not write, comes first."""
+        return [each for each in dict.fromkeys([self.get("headline"), *self["reasons"]]) if each is not None]
 
     @property
     def card(self) -> Card:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -31,7 +30,7 @@ class SweepResult(Results):
     @cached_property
     def summary(self) -> Mapping[str, Any]:
         """The content of ``summary.json``; undefined values are None."""
-        tree: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
+        tree: dict[str, Any] = self._json("summary.json")
         return tree
 
     @property

@@ -20,6 +20,7 @@ from raysim.core import bounded
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError
 from raysim.core.words import counted, listed, some
+from raysim.report.pages.again import FILE as PAGE
 from raysim.report.pages.again import instead_of
 from raysim.storage.manifest import check_plain, spare
 
@@ -82,8 +83,9 @@ def checklist(folder: Path, out: Path | None) -> Path:
         run = _Run(folder, config, answer, page["provenance"], bounded.read_json(fitted[0]))
         text = written(run)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        instead = "repeat the run with this version of raysim" if (folder / PAGE).exists() else instead_of(folder)
         raise ConfigError(
-            f"RUN: {folder} has no results to fill a checklist from ({type(error).__name__}); {instead_of(folder)}"
+            f"RUN: {folder} has no results to fill a checklist from ({type(error).__name__}); {instead}"
         ) from None
     target = out or folder / FILE
     spare(target, "--out")

@@ -7,6 +7,7 @@ they are keyed by seed, purpose, round and hospital.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +15,7 @@ from types import TracebackType
 
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.engine.run_state import RunState
-from raysim.storage.encoding import Damaged, decode, encode
+from raysim.storage.encoding import Damaged, check_format, decode, encode
 from raysim.storage.file_store import FileStore, file_store, reason
 from raysim.strategies.base import Strategy
 
@@ -58,18 +59,12 @@ class Checkpoints:
     def latest(self) -> tuple[RunState | None, list[str]]:
         """Return the last undamaged checkpoint (None if there is none), and a message on each damaged one after it.
 
-        Raises ``ConfigError`` for a checkpoint of another run, and if checkpoints cannot be listed.
+        Raises ``ConfigError`` for a checkpoint of another run or another format, and if checkpoints cannot be listed.
         """
         damaged = []
-        try:
-            listed = _listed(self._files)
-        except OSError as error:
-            raise ConfigError(
-                f"checkpoint: {self.location} cannot be read ({reason(error)}); make it readable"
-            ) from None
-        for _, name in reversed(listed):
+        for name in _newest_first(self._files, self.location):
             try:
-                state, fingerprint = _checked(name, self._files.read(name), self._strategy)
+                state, fingerprint = _checked(_intact(self._files, name, self.location), self._strategy)
             except (OSError, Damaged) as error:
                 damaged.append(f"checkpoint {name[:12]} is damaged ({reason(error)})")
                 continue
@@ -77,6 +72,15 @@ class Checkpoints:
                 raise ConfigError(f"checkpoint: {self.location}/{name} is of another run; name another checkpoint.path")
             return state, damaged
         return None, damaged
+
+
+def check_last_format(location: str) -> None:
+    """Raise ``ConfigError`` if the last undamaged checkpoint at ``location`` is in the format of another version."""
+    files = file_store(location)
+    for name in _newest_first(files, location):
+        with contextlib.suppress(OSError, Damaged):
+            _intact(files, name, location)
+            return
 
 
 def clear(location: str) -> None:
@@ -89,6 +93,13 @@ def clear(location: str) -> None:
 def _listed(files: FileStore) -> list[tuple[int, str]]:
     matches = [NAME.fullmatch(name) for name in files.names()]
     return sorted((int(match[1]), match[0]) for match in matches if match)
+
+
+def _newest_first(files: FileStore, location: str) -> list[str]:
+    try:
+        return [name for _, name in reversed(_listed(files))]
+    except OSError as error:
+        raise ConfigError(f"checkpoint: {location} cannot be read ({reason(error)}); make it readable") from None
 
 
 class Writer:
@@ -120,10 +131,16 @@ class Writer:
         self._writing = self._thread.submit(self._checkpoints.write, state)
 
 
-def _checked(name: str, content: bytes, strategy: Strategy) -> tuple[RunState, str]:
-    match = NAME.fullmatch(name)
+def _intact(files: FileStore, name: str, location: str) -> bytes:
+    """Return the content of a checkpoint. Raises ``Damaged``, and ``ConfigError`` for another format."""
+    content, match = files.read(name), NAME.fullmatch(name)
     if match is None or _digest(content) != match[2]:
         raise Damaged("its content does not have the digest in its name")
+    check_format(content, f"{location}/{name}")
+    return content
+
+
+def _checked(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
     state, fingerprint = decode(content, strategy)
     if state.history is None:
         raise Damaged("it does not contain the results of earlier rounds")

@@ -36,6 +36,21 @@ class Damaged(ValueError):
     """Raised for a checkpoint that cannot be used."""
 
 
+def check_format(content: bytes, location: str) -> None:
+    """Raise ``ConfigError`` if a checkpoint at ``location`` has another format than :data:`FORMAT`, and
+    :class:`Damaged` if its header cannot be read.
+    """
+    try:
+        found = _header(content)["format"]
+    except UNREADABLE as error:
+        raise Damaged(reason(error)) from None
+    if found != FORMAT:
+        raise ConfigError(
+            f"checkpoint: {location} was written by another version of raysim (its format is {found!r:.50}, and this "
+            f"version reads {FORMAT}); finish the run with that version, or start a new run in another folder"
+        )
+
+
 def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
     """Return the content of a checkpoint of a run of ``strategy``."""
     from safetensors.numpy import save
@@ -70,14 +85,13 @@ def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
 
 
 def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
-    """Return the run's state from the content of a checkpoint, and the fingerprint of the run's settings.
+    """Return the run's state from the content of a checkpoint in this version's format, and the fingerprint of the
+    run's settings.
 
     Raises :class:`Damaged`.
     """
     try:
         arrays, header = read_tensors(content)
-        if header["format"] != FORMAT:
-            raise Damaged(f"it has format {header['format']}, and this version reads {FORMAT}")
         run_state = RunState(
             round=_count(header["round"], "round"),
             state=unpack_state(header["state"], arrays, strategy),
@@ -164,9 +178,13 @@ def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
         # An empty array may claim any number of rows, for which lists would be allocated.
         if not array.size and math.prod(extent for extent in array.shape if extent) > len(content):
             raise ValueError(f"its empty array {name!r:.50} has the shape {list(array.shape)}, too large for this file")
+    return arrays, _header(content)
+
+
+def _header(content: bytes) -> dict[str, Any]:
     length = int.from_bytes(content[:8], "little")
     header: dict[str, Any] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["raysim"])
-    return arrays, header
+    return header
 
 
 BEST = "best/"

@@ -115,8 +115,10 @@ class Ticket:
         for key in [*then, *now]:
             if then.get(key) != now.get(key):
                 is_now, was = (_PLAIN.get(text, text) for text in (now.get(key, "absent"), then.get(key, "absent")))
+                instead = "" if key in then and key in now else "finish the run with the version that started it, "
                 raise ConfigError(
-                    f"{key}: is {is_now}, but was {was} when the run was started; restore it, or start a new run"
+                    f"{key}: is {is_now}, but was {was} when the run was started; restore it, {instead}or start a new "
+                    "run"
                 )
 
 
@@ -165,13 +167,28 @@ def has_progress(folder: Path) -> bool:
 
     Checkpoints at a URI are assumed to exist.
     """
-    for path in (*folder.glob(FILE), *folder.glob(f"runs/*/seed-*/{FILE}")):
-        ticket = read_ticket(path.parent)
+    for each, ticket in _tickets(folder):
         if ticket.finished or "://" in ticket.checkpoints:
             return True
-        if any(Path(ticket.location(path.parent)).glob("round-*")):
+        if any(Path(ticket.location(each)).glob("round-*")):
             return True
     return False
+
+
+def _tickets(folder: Path) -> Iterator[tuple[Path, Ticket]]:
+    """Yield the folder and the ticket of a run, or of a comparison and its runs."""
+    for path in (*folder.glob(FILE), *folder.glob(f"runs/*/seed-*/{FILE}")):
+        yield path.parent, read_ticket(path.parent)
+
+
+def _check_formats(folder: Path) -> None:
+    """Raise ``ConfigError`` if unfinished runs of ``folder`` have checkpoints in the format of another version.
+
+    A version that reads another format may also have other settings, whose comparison gives a wrong reason.
+    """
+    for each, ticket in _tickets(folder):
+        if not ticket.finished:
+            checkpoints.check_last_format(ticket.location(each))
 
 
 @contextlib.contextmanager
@@ -315,6 +332,7 @@ def opened(
     with held(folder, patience):
         if again and (folder / FILE).exists():
             ticket = read_ticket(folder)
+            _check_formats(folder)
             ticket.check(settings)
             ticket.check_owner(folder)
             remove_stray(folder)

@@ -28,6 +28,7 @@ from raysim.cli.commands import compare_all, run_one
 from raysim.cli.export import export
 from raysim.cli.predict import predict
 from raysim.config import reading
+from raysim.storage.manifest import Manifest
 from raysim.strategies.one_model.fedavg import FedAvg
 
 SMALL = {
@@ -290,9 +291,25 @@ def test_a_comparison_holds_what_is_in_its_files(compared: ComparisonResult):
     assert "forest" in compared.figures
     assert set(compared.run("local", 0).figures) >= {"by_round"}
     assert not compared.run("local", 1).figures
+    with pytest.raises(raysim.RaysimError, match="'forest'; of a comparison, only runs of the first seed have figures"):
+        compared.run("local", 1).figures["forest"]
     loaded = raysim.load(folder)
     assert isinstance(loaded, ComparisonResult)
     pd.testing.assert_frame_equal(loaded.metrics, compared.metrics)
+
+
+def test_what_another_version_did_not_store_is_one_line(tmp_path: Path):
+    folder = tmp_path / "run"
+    Manifest.begin(folder, "run")
+    with pytest.raises(raysim.RaysimError, match=f"^figures: there is no 'forest'; {folder} stores no figures"):
+        RunResult(folder).figures["forest"]
+    for read, name in (
+        (lambda: RunResult(folder).answer, "answer.json"),
+        (lambda: RunResult(folder).summary, "summary.json"),
+        (lambda: ComparisonResult(folder).answer, "answer.json"),
+    ):
+        with pytest.raises(raysim.RaysimError, match=f"^{folder}: has no {name}; .* repeat the run with this version"):
+            read()
 
 
 def test_the_headline_model_is_the_one_in_metrics(compared: ComparisonResult):
@@ -345,6 +362,10 @@ def test_predictions_are_of_the_recommended_model(tmp_path: Path, logged: list[s
         export(tmp_path, tmp_path / "none")
     assert np.array_equal(nothing.predict(frame, strategy="fedavg"), result.run("fedavg").predict(frame))
     assert not np.array_equal(result.run("ditto").predict(frame), result.run("ditto").predict(frame, model="global"))
+    # An earlier version wrote no headline.
+    (tmp_path / "answer.json").write_text(json.dumps({"recommended": None, "reasons": ["Too few rounds."]}))
+    with pytest.raises(raysim.RaysimError, match=r"recommends no model \(Too few rounds\.\); name a strategy"):
+        predict(tmp_path, tmp_path / "rows.csv", tmp_path / "scores.csv")
 
 
 def test_strategies_by_label_may_be_of_one_class(tmp_path: Path):

@@ -86,6 +86,9 @@ def test_a_run_has_one_too_and_other_folders_are_refused(
             ConfigError, match=f"; it was stopped before its end; continue with raysim resume {tmp_path}"
         ):
             refused(tmp_path, None)
+    shutil.copy(folder / "report.json", tmp_path / "report.json")  # finished, by a version without answer.json
+    with pytest.raises(ConfigError, match=r"\(FileNotFoundError\); repeat the run with this version of raysim$"):
+        checklist(tmp_path, None)
     with pytest.raises(ConfigError, match="--out"):
         checklist(folder, folder / "hospitals.csv")
     assert len(pd.read_csv(folder / "hospitals.csv"))

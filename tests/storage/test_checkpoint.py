@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from raysim.engine.packing import pack, pack_state, unpack, unpack_state
 from raysim.engine.run_state import RunState
 from raysim.engine.server.cadence import AUTO_SECONDS, Cadence
 from raysim.engine.server.coordinator import JobRun
-from raysim.storage.checkpoints import Checkpoints, Writer, clear
+from raysim.storage.checkpoints import Checkpoints, Writer, check_last_format, clear
 from raysim.storage.encoding import FORMAT, decode, encode, read_tensors
 from raysim.strategies.base import Selection, State, Strategy
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -266,19 +267,24 @@ def test_the_last_ones_are_kept_and_a_truncated_one_is_passed_over(standings, tm
 
 
 @pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1], ids=["older", "newer"])
-def test_a_checkpoint_of_another_version_is_passed_over_and_the_reason_said(
-    standings, other: int, monkeypatch, tmp_path
-):
+@pytest.mark.parametrize("truncated", [False, True])
+def test_a_checkpoint_of_another_version_is_refused(standings, other: int, truncated: bool, monkeypatch, tmp_path):
     """A newer one may mean something else by the same names, as an older one does."""
     checkpoints = Checkpoints(str(tmp_path), 3, "f", Local())
-    checkpoints.write(standings[0])
     with monkeypatch.context() as version:
         version.setattr("raysim.storage.encoding.FORMAT", other)
+        checkpoints.write(standings[0])
         checkpoints.write(standings[1])
-    last, said = checkpoints.latest()
-    assert last is not None
-    assert last.round == 1
-    assert said == [f"checkpoint round-000002 is damaged (it has format {other}, and this version reads {FORMAT})"]
+    first, last = sorted(tmp_path.glob("round-*"))
+    if truncated:
+        last.write_bytes(last.read_bytes()[:-1])
+    said = (
+        f"checkpoint: {first if truncated else last} was written by another version of raysim (its format is {other}, "
+        f"and this version reads {FORMAT}); finish the run with that version, or start a new run in another folder"
+    )
+    for read in (checkpoints.latest, lambda: check_last_format(str(tmp_path))):
+        with pytest.raises(ConfigError, match=f"^{re.escape(said)}$"):
+            read()
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_checkpoint_before(standings, tmp_path: Path):

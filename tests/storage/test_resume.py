@@ -21,7 +21,7 @@ from raysim.core.errors import ConfigError, ResourceError
 from raysim.engine.job import Round
 from raysim.experiment.curves import curve
 from raysim.report.terminal.progress import RunProgress
-from raysim.storage import resume
+from raysim.storage import encoding, resume
 from raysim.storage.manifest import Manifest
 from tests.conftest import MakeFederation, empty_store
 
@@ -119,6 +119,42 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(here: Path, monkeypatch):
         kept = {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
         assert "models.safetensors" in kept
         assert not {"checkpoints", "resume.json"} & kept
+
+
+@pytest.mark.parametrize("compare", [False, True])
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_run_of_another_version_is_refused_and_left_as_it_is(here: Path, monkeypatch, compare, changed):
+    """Settings that this version adds or drops are not a change of the configuration."""
+    tree = SMALL | ({"strategies": ["fedavg", "local"], "seeds": [1]} if compare else {"strategy": "fedavg"})
+    with monkeypatch.context() as version:
+        version.setattr("raysim.storage.encoding.FORMAT", encoding.FORMAT - 1)
+        stopped(monkeypatch, tree, "stopped", 5, compare=compare)
+    for path in Path("stopped").rglob(resume.FILE) if changed else ():
+        content = json.loads(path.read_text())
+        del content["settings"]["evaluation"]["importance"]
+        path.write_text(json.dumps(content))
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError) as said:
+        go_on("stopped")
+    (line,) = str(said.value).splitlines()
+    assert line.startswith("checkpoint: ")
+    assert f"its format is {encoding.FORMAT - 1}, and this version reads {encoding.FORMAT})" in line
+    assert before == {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+
+def test_a_setting_that_another_version_lacked_is_named_with_what_can_be_done(here: Path, monkeypatch):
+    tree = SMALL | {"strategy": "fedavg", "checkpoint": {"every": 0}}
+    stopped(monkeypatch, tree, "stopped", 5)
+    path = Path("stopped") / resume.FILE
+    content = json.loads(path.read_text())
+    del content["settings"]["evaluation"]["importance"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(
+        ConfigError,
+        match=r"^evaluation\.importance: is 0, but was absent when the run was started; restore it, finish the run "
+        r"with the version that started it, or start a new run$",
+    ):
+        go_on("stopped")
 
 
 @pytest.mark.parametrize(

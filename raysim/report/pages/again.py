@@ -14,12 +14,12 @@ from jinja2 import TemplateError
 from raysim.core import bounded
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError, nearest
-from raysim.core.package import __version__
 from raysim.report.pages import tabs
 from raysim.report.pages.page import hospital_page
 from raysim.report.pages.rendering import Page
 from raysim.report.pages.section import Sheet
 from raysim.report.pages.sharing import SHEETS, shared
+from raysim.storage.file_store import reason
 from raysim.storage.manifest import check_plain, spare
 from raysim.storage.resume import FILE as RESUME
 
@@ -55,8 +55,8 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
         html = page.html().encode()
     except (OSError, ValueError) as error:
         raise ConfigError(f"RUN: {folder} has no {FILE} that can be read ({error}); {instead_of(folder)}") from None
-    except (KeyError, TypeError, AttributeError, IndexError, TemplateError):
-        raise ConfigError(_unusable(path, folder, tree)) from None
+    except (KeyError, TypeError, AttributeError, IndexError, TemplateError) as error:
+        raise ConfigError(_unusable(path, folder, tree, error)) from None
     target = out or folder / name
     if for_sharing and target.exists():
         raise ConfigError(f"--out: {target} exists, and a page for sharing never replaces a file; name another")
@@ -77,16 +77,14 @@ def instead_of(folder: Path) -> str:
     return "name the folder of a finished run or comparison"
 
 
-def _unusable(path: Path, folder: Path, tree: Any) -> str:
-    """Return the error message for a file that this version cannot read."""
-    content = tree if isinstance(tree, dict) else {}
-    by = content.get("raysim")
-    by = by if isinstance(by, str) and re.fullmatch(r"[\w.+-]{1,40}", by, re.ASCII) else "of an unknown version"
-    command = "run" if str(content.get("template")).startswith("run") else "compare"
+def _unusable(path: Path, folder: Path, tree: Any, error: Exception) -> str:
+    """Return the error message for a file whose format differs from the one that this version reads."""
+    template = tree.get("template") if isinstance(tree, dict) else None
+    command = "run" if str(template).startswith("run") else "compare"
     instead = f"open {folder / 'report.html'}, or " if (folder / "report.html").exists() else ""
     return (
-        f"RUN: {path} was written by raysim {by}, and raysim {__version__} cannot draw a page from it; "
-        f"{instead}draw a new one by raysim {command} {folder / 'config.yaml'}"
+        f"RUN: {path} does not have the format that this version of raysim reads ({reason(error):.80}); "
+        f"{instead}draw a new page by raysim {command} {folder / 'config.yaml'}"
     )
 
 
