@@ -250,7 +250,13 @@ class Answer(dict[str, Any]):
     @property
     def card(self) -> Card:
         """The decision card: a headline, and one line on each finding that matters for using the model."""
-        return Card.read(self)
+        try:
+            return Card.read(self)
+        except KeyError as error:
+            raise ConfigError(
+                f"answer.json: has no {error}, so it does not have the format that this version of raysim reads; "
+                "repeat the run with this version"
+            ) from None
 
     def __str__(self) -> str:
         return "\n".join(self["reasons"])

@@ -23,7 +23,7 @@ from rich.console import Console
 import raysim
 from raysim.api.comparison_result import ComparisonResult
 from raysim.api.request import alone_on_ray, console_or_warnings
-from raysim.api.results import RunResult
+from raysim.api.results import Answer, RunResult
 from raysim.cli.commands import compare_all, run_one
 from raysim.cli.export import export
 from raysim.cli.predict import predict
@@ -362,6 +362,8 @@ def test_predictions_are_of_the_recommended_model(tmp_path: Path, logged: list[s
         export(tmp_path, tmp_path / "none")
     assert np.array_equal(nothing.predict(frame, strategy="fedavg"), result.run("fedavg").predict(frame))
     assert not np.array_equal(result.run("ditto").predict(frame), result.run("ditto").predict(frame, model="global"))
+    with pytest.raises(raysim.RaysimError, match=r"^answer\.json: has no '.*; repeat the run with this version$"):
+        Answer({"recommended": None, "reasons": ["Too few rounds."]}).card  # noqa: B018
     # An earlier version wrote no headline.
     (tmp_path / "answer.json").write_text(json.dumps({"recommended": None, "reasons": ["Too few rounds."]}))
     with pytest.raises(raysim.RaysimError, match=r"recommends no model \(Too few rounds\.\); name a strategy"):
