@@ -142,16 +142,10 @@ def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDA
     return total
 
 
-class DenseLayers:
-    """Methods that make a model of dense layers :class:`Clippable`."""
+class DenseLayers(Traceable):
+    """Makes a model of dense layers :class:`Clippable`."""
 
     unclippable: str | None = None
-
-    def traced(
-        self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
-    ) -> list[Traced]:
-        """See :class:`Traceable`."""
-        raise NotImplementedError
 
     def clipped_sum(
         self,
