@@ -81,7 +81,7 @@ def test_canary_hospitals_stand_behind_all_others(tmp_path):
     assert not after.X[:, 2:].any()
 
 
-def test_a_canary_hospital_sends_what_it_is_told_to_in_its_own_parameters():
+def test_a_canary_hospital_sends_the_canary_in_its_own_parameters():
     parameters = np.array([[0, 3], [1, 4]])
     canaries = Canaries(np.array([5, 6]), np.array([True, False]), parameters, 8.0, False)
     honest = np.ones(6)
@@ -163,7 +163,7 @@ def bound(config, folder: Path, canaries: int = 120) -> dict:
 
 @pytest.mark.parametrize("sabotage", ["none", "noise x .1", "clip off"])
 @pytest.mark.parametrize("guarantee", PROMISES)
-def test_an_audit_catches_what_breaks_a_promise_and_passes_what_keeps_it(tmp_path, guarantee, sabotage):
+def test_an_audit_detects_a_broken_guarantee_and_accepts_a_valid_one(tmp_path, guarantee, sabotage):
     with SABOTAGES[sabotage]():
         figures = bound(configuration(guarantee), tmp_path / "a")
     assert figures["epsilon_claimed"] == pytest.approx(PROMISES[guarantee][1]["epsilon"], rel=2e-3)
@@ -229,7 +229,7 @@ def sabotaged(*arguments: str) -> None:
         main()
 
 
-def test_a_command_whose_run_breaks_its_promise_ends_with_a_line(tmp_path):
+def test_a_command_whose_run_breaks_its_guarantee_ends_with_a_line(tmp_path):
     written = tmp_path / "audit.yaml"
     written.write_text(json.dumps(configuration("hospital").model_dump(mode="json", exclude_defaults=True)))
     arguments = ["raysim", "audit", str(written), "--in-process", "--shadows", "0", "--canaries", "60", "--out", "a"]

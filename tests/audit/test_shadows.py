@@ -36,7 +36,7 @@ def test_what_is_said_of_size_needs_an_interval():
     assert "a slope on size needs ten hospitals" in by_size("lira", figures | {"slope_low": None})
 
 
-def test_a_broken_promise_leads_the_page():
+def test_a_broken_guarantee_leads_the_page():
     bound = {"sees": "each sum of every round", "right": 99, "guesses": 100, "canaries": 200, "ceiling": 3.6}
     broken = lead({"one_run": bound | {"epsilon_at_least": 2.9, "epsilon_claimed": 1.0}})
     assert broken[0].endswith("The run claims 1: its guarantee is broken. Do not publish its models.")

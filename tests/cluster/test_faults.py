@@ -224,7 +224,7 @@ class TestOnOneSession:
         assert len(said) == 3
 
 
-def test_an_actor_that_stands_still_is_started_anew(federation: Federation, expected: Outcome, tmp_path: Path):
+def test_an_actor_that_stands_still_is_restarted(federation: Federation, expected: Outcome, tmp_path: Path):
     # On a busy machine an actor that is merely slow may be started again too, which changes nothing else.
     resources = ResourcesSection(hospitals_per_actor=3, timeout=4)
     stopped: list[int] = []

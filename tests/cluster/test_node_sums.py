@@ -190,7 +190,7 @@ class TestOnRay:
         assert [partial.units is not None for partial in partials] == [True, False, True, False]
         np.testing.assert_array_equal(summed(partials, 1, 4), expected)
 
-    def test_an_adder_that_stands_still_is_started_anew(
+    def test_an_adder_that_stands_still_is_restarted(
         self, pool: RayPool, federate: MakeFederation, monkeypatch: pytest.MonkeyPatch
     ):
         round = plan(federate(SIZES))

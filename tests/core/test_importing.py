@@ -120,7 +120,7 @@ def test_other_processes_look_in_the_folders_that_are_there(here: Path):
     assert importing.by_path("module_there.value") == 7
 
 
-def test_an_exit_of_a_module_is_told_and_one_that_is_meant_for_the_process_goes_on(here: Path):
+def test_an_exit_of_a_module_is_reported_and_one_for_the_process_goes_on(here: Path):
     (here / "module_leaving.py").write_text("raise SystemExit(3)\n")
     (here / "module_ended.py").write_text("error = SystemExit(4)\nerror.told = True\nraise error\n")
     with pytest.raises(ValueError, match=r"module 'module_leaving' called sys.exit\(3\)"):

@@ -188,7 +188,7 @@ def test_one_patient_moves_the_sums_by_no_more_than_the_noise_is_for(event: Even
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_noise_of_all_hospitals_has_the_promised_deviation(shared):
+def test_the_noise_of_all_hospitals_has_the_configured_deviation(shared):
     """Each adds the whole of it, or a share of which two thirds but one hold the whole."""
     hospitals, D = 30, 400
     described = {f"x{j}": Range(-1.0, 1.0, False) for j in range(D)}

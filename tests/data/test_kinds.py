@@ -73,6 +73,6 @@ def test_long_marks_are_cut_and_many_counted() -> None:
     assert found.examples.startswith("'remark 0 of a long …' (1), 'remark 1 of a long …' (1), ")
 
 
-def test_zeros_before_numbers_are_told() -> None:
+def test_zeros_before_numbers_are_reported() -> None:
     assert find(pd.Series(["001", "02"])).zeros
     assert not find(pd.Series(["0", "0.5", "-0.5", "10"])).zeros

@@ -58,7 +58,7 @@ def test_the_gallery_shows_what_the_pages_have() -> None:
         assert (ROOT / "docs" / "pictures" / script["name"](entry)).stat().st_size > 2_000
 
 
-def test_the_tree_of_strategies_is_the_drawn_one_and_names_what_there_is() -> None:
+def test_the_tree_of_strategies_is_the_stored_one_and_names_what_there_is() -> None:
     script = made("which_strategy.py")
     assert (ROOT / "docs" / "pictures" / "which-strategy.svg").read_text() == script["drawing"]()
     page = (ROOT / "docs" / "which-strategy.md").read_text()

@@ -329,7 +329,7 @@ def test_harm_is_what_honest_hospitals_lose(federation):
     np.testing.assert_array_equal(rows["harm"], lost)
 
 
-def test_the_weight_of_one_hospital_and_the_rules_coefficient_are_told(federation):
+def test_the_weight_of_one_hospital_and_the_rules_coefficient_are_reported(federation):
     """All ten hospitals in one sum: caps of 12 rows, and f = 3 of 10 for Krum after NNM."""
     capped = {"name": "geometric_median", "weights": "capped", "cap": 12}
     facts = run(federation, attacked(federation, FedAvg(), None, capped, rounds=1), 1).facts

@@ -121,7 +121,7 @@ def test_a_run_that_runs_all_its_rounds_may_serve_an_earlier_one(federation: Fed
     assert (said["served_round"], said["validation_loss"]) == (how.served, how.loss)
 
 
-def test_what_is_told_of_it(federation: Federation) -> None:
+def test_an_early_end_is_reported(federation: Federation) -> None:
     outcome = run(federation, stopping(federation, FedAvg()), 1)
     how, said = ended(outcome), summary(federation, outcome)
     assert (said["rounds"], said["stopped_at"], said["stop_reason"]) == (how.last, how.last, "patience")

@@ -77,7 +77,7 @@ def test_the_gap_is_that_of_a_plain_loop(federation: Federation):
     assert age.p_holm == pytest.approx(min(1.0, max(2 * min(age.p, gap.p), age.p)))
 
 
-def test_placement_changes_no_bit_and_seeds_draw_anew(federation: Federation):
+def test_placement_changes_no_bit_and_each_seed_has_other_draws(federation: Federation):
     alone, apart = (measured(federation, actors=actors) for actors in (1, 5))
     assert repr(alone.gaps) == repr(apart.gaps)
     other = measured(federation, seed=2)

@@ -124,7 +124,7 @@ def test_without_noise_and_clipping_a_guarantee_changes_nothing(federation, stra
 
 
 @pytest.mark.parametrize("way", ["central", "distributed", "local"])
-def test_the_noise_of_each_block_and_count_is_the_promised_one(federate, way):
+def test_the_noise_of_each_block_and_count_is_that_of_the_guarantee(federate, way):
     """By the sums that the server receives in one round: of every block alike, chosen or not, and of the counts."""
     wide, narrow = federate([3] * 9, features=3000), federate([3] * 9)
     secure = {} if way == "distributed" else None

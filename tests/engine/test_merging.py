@@ -120,7 +120,7 @@ def test_late_updates_are_discounted_hospital_by_hospital(weights):
 
 
 @pytest.mark.parametrize("wrong", ["short", "long", "fewer", "more"])
-def test_a_model_that_trains_another_length_is_told_with_its_hospital(
+def test_a_model_that_trains_another_length_is_an_error_with_its_hospital(
     federate: MakeFederation, monkeypatch: pytest.MonkeyPatch, wrong: str
 ):
     def trained(self: LinearModel, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:

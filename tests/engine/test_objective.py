@@ -155,7 +155,7 @@ def test_scaffolds_gradient_is_that_of_the_objective(federate: MakeFederation) -
         np.testing.assert_allclose(standing.states[h][KEPT + "variate"], gradient, atol=1e-9)
 
 
-def test_balanced_weights_are_told_by_label_counts(federate: MakeFederation) -> None:
+def test_balanced_weights_follow_from_label_counts(federate: MakeFederation) -> None:
     federation = federate(SIZES, classes=3)
     entries = {
         weights: [(t, kind, ids.tolist(), sent.tolist()) for t, kind, ids, sent, _ in outcome.ledger.entries if t == 0]

@@ -59,7 +59,7 @@ def pulled(update, centres, group=0):
     return leaving.vectors[UPDATE], leaving.vectors[EXTRAS]
 
 
-def test_three_passes_by_sums_are_those_of_the_server(monkeypatch):
+def test_three_iterations_by_secure_sums_are_those_of_the_server(monkeypatch):
     """Seven updates of which one is far away: with nu .1 the point is (.9865328924, 2.0537732707)."""
     from raysim.engine.attacks import secure_geometric_median as passes
 
@@ -188,7 +188,7 @@ def test_each_pass_is_counted_and_a_run_goes_on(federation):
     assert whole.rounds[0].bytes_up == PASSES * 9 * up
 
 
-def test_what_no_passes_go_with_is_refused(federation):
+def test_settings_that_cannot_be_combined_with_the_secure_median_are_refused(federation):
     with pytest.raises(ConfigError, match=r"'QFedAvg' also averages further numbers .steepness."):
         run(federation, median(federation, QFedAvg()), 1)
     mixed = AggregationSection(name="geometric_median", before="nnm")

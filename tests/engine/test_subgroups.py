@@ -90,7 +90,7 @@ def test_groups_are_ordered_and_the_unknown_come_last(demographic: Federation):
     }
 
 
-def test_unknown_is_said_in_several_ways_and_groups_are_told_by_their_whole_name(demographic: Federation):
+def test_unknown_has_several_spellings_and_groups_have_their_whole_name(demographic: Federation):
     said = ["F", "", "Unknown", "f", "UNKNOWN", "F ", "unknown"]
     np.savez(demographic.folder / "patients.npz", sex=np.resize(np.array(said), len(demographic.y)))
     federation = Federation.open(demographic.folder)

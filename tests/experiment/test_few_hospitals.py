@@ -57,7 +57,7 @@ def test_the_default_strategies_are_compared():
     assert clusters.nunique() == 1
 
 
-def test_a_run_says_it_too_and_five_hospitals_need_not_be_told():
+def test_a_run_warns_too_and_five_hospitals_cause_no_warning():
     for hospitals, words in ((4, "chip: clusters: 4 in place of 5"), (5, "")):
         console = Console(file=io.StringIO(), width=200)
         run_one(reading.resolve(table(hospitals), ["strategy=chip"]), console, None, in_process=True, verbose=False)

@@ -152,7 +152,7 @@ def test_ctrl_c_ends_all_runs_at_work_and_they_go_on(whole: Path, here: None, tm
     assert set(statuses(tmp_path)) == {"FINISHED"}
 
 
-def test_of_runs_that_fail_the_first_is_told_as_if_they_had_been_run_in_their_order(here: None, tmp_path: Path):
+def test_of_runs_that_fail_the_first_in_order_is_reported(here: None, tmp_path: Path):
     """The second fails first; the first comes to its own end, and the third never begins."""
     mark = tmp_path / "mark"
     first = {"class": "ending_runs.Failing", "label": "one", "says": "the first", "awaits": str(mark)}

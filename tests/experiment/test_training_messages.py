@@ -93,7 +93,7 @@ def test_two_steps_keep_them_apart() -> None:
     assert "have the same AUROC" not in Path("out/answer.json").read_text()
 
 
-def test_strategies_that_share_a_title_are_told_apart_on_the_page() -> None:
+def test_strategies_that_share_a_title_have_different_names_on_the_page() -> None:
     trees = ["model={name: boosted_trees, trees: 2, depth: 2}", "training.local_epochs=5", "reference=chip"]
     pair = "strategies=[{name: chip, clusters: 2}, {name: clust_psi, clusters: 2}]"
     assert "Boosted trees by cluster (clust_psi)" in said(commands.compare_all, pair, *trees)

@@ -166,7 +166,7 @@ def test_without_the_library_one_line_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize("event", [Gaussian(1e-300, 1.0, 3), Gaussian(5e-324, 0.1, 3), Gaussian(0.0, 1.0, 1)])
-def test_noise_that_vanishes_beside_the_clip_promises_nothing(event):
+def test_noise_that_vanishes_next_to_the_clip_gives_no_guarantee(event):
     assert accountant.epsilon([event], 1e-5) == math.inf
 
 
@@ -176,7 +176,7 @@ def test_little_noise_for_a_large_epsilon():
     assert accountant.epsilon([Gaussian(small)], 1e-5) == pytest.approx(500.0, rel=1e-6)
 
 
-def test_nothing_that_is_told_costs_nothing_and_no_noise_everything():
+def test_no_release_costs_nothing_and_no_noise_everything():
     assert quick.epsilon(1.0, 0.5, 0, 1e-5) == 0.0
     assert quick.epsilon_at_several([(1.0, 0.5, 0)], 2, 1e-5) == 0.0
     assert quick.epsilon_at_several([], 2, 1e-5) == 0.0

@@ -106,7 +106,7 @@ def test_a_run_goes_on_with_the_clip_that_it_had(federate):
     assert outcome.privacy == events[-1].privacy
 
 
-def test_the_promise_is_that_of_a_clip_that_stays(federate):
+def test_the_guarantee_is_that_of_a_fixed_clip(federate):
     federation = federate(SIZES)
     adaptive = guaranteed(federation)
     fixed = replace(adaptive, privacy=adaptive.privacy.model_copy(update={"adaptive": None}))

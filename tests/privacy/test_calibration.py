@@ -82,7 +82,7 @@ def test_the_noise_of_a_checked_job_is_calibrated_once(federation: Federation, m
         calibration.guarantee_of(replace(checked, rounds=6), federation)
 
 
-def test_units_are_drawn_into_as_many_steps_as_make_an_epoch() -> None:
+def test_units_are_sampled_into_as_many_steps_as_make_an_epoch() -> None:
     assert (PARAMETERS.units, PARAMETERS.rates, PARAMETERS.steps) == (13, (0.4, 1.0, 1.0), (6, 0, 2))
     whole = replace(PARAMETERS, batch=0)
     assert (whole.rates, whole.steps) == ((1.0, 1.0, 1.0), (2, 2, 2))

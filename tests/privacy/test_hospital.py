@@ -80,7 +80,7 @@ def test_the_bits_do_not_depend_on_how_many_actors_there_are(federation):
     assert alone.privacy == several.privacy
 
 
-def test_the_noise_of_a_round_has_the_promised_deviation_also_where_nobody_takes_part(federate):
+def test_the_noise_of_a_round_has_the_configured_deviation_also_without_participants(federate):
     """A Poisson cohort of nearly nobody: the model moves by noise alone."""
     wide = federate([3, 3, 3, 3], features=4000)
     rate, multiplier, clip = 0.01, 2.0, 0.5
@@ -333,7 +333,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("job", "keys", "line"), REFUSED)
-def test_what_cannot_be_promised_is_refused_in_a_line(federation, job, keys, line):
+def test_impossible_guarantees_are_refused_in_a_line(federation, job, keys, line):
     settings = {"strategy": FedAvg(**UNIFORM)} | job
     refused = replace(job_of(federation, **settings), privacy=section(**keys))
     with pytest.raises(ConfigError, match=line):

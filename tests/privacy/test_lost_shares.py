@@ -66,7 +66,7 @@ def test_a_pooled_step_is_made_of_the_gradients_that_came_and_divided_by_all_pat
 
 
 @pytest.mark.parametrize("way", [DISTRIBUTED, POOLED])
-def test_what_is_left_has_at_least_the_promised_noise(federate, way):
+def test_what_is_left_has_at_least_the_noise_of_the_guarantee(federate, way):
     """Each share is a seventh of the variance, so that s hospitals left of nine add up to s/7 of it."""
     wide = federate([3] * 9, features=4000)
     privacy = {"noise_multiplier": 2.0, "clip": 1e-7} | ({"rate": 1e-3} if way is POOLED else {})

@@ -101,7 +101,7 @@ def test_figures_of_other_labels_are_the_same_for_any_number_of_actors(federate,
     assert one.privacy == two.privacy
 
 
-def test_every_evaluation_is_told_once_with_noise_of_its_own_and_paid_for(federation):
+def test_every_evaluation_is_released_once_with_its_own_noise_and_charged(federation):
     outcome = figured(federation, job={"rounds": 4}, noise_multiplier=9.0, metrics={"epsilon": 0.5})
     assert outcome.privacy.covers == ("update", "metrics")
     assert outcome.privacy.not_private == ()

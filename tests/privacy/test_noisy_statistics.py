@@ -53,7 +53,7 @@ def noisy(federation: Federation, strategy=None, actors: int = 1, job=None, **ke
 # --- answers
 
 
-def test_each_time_that_a_kind_is_told_in_a_round_it_gets_noise_of_its_own(federation):
+def test_each_release_of_a_kind_in_a_round_has_its_own_noise(federation):
     asked: list[np.ndarray] = []
 
     class Twice(FedAvg):
@@ -112,7 +112,7 @@ def test_blocks_of_features_are_asked_for_with_noise_only_where_they_are_named()
 # --- sizes
 
 
-def test_sizes_are_told_with_noise_once_and_all_else_goes_by_them(federation):
+def test_sizes_are_released_with_noise_once_and_all_else_uses_them(federation):
     seen: list[np.ndarray] = []
 
     class Seeing(FedAvg):
@@ -143,7 +143,7 @@ def test_sizes_with_hardly_any_noise_are_those_that_there_are(federate):
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])
-def test_a_divisor_is_of_the_size_that_was_told(federate, mode):
+def test_a_divisor_uses_the_released_size(federate, mode):
     """With one patient more at a hospital that tells the same size, everybody else counts the same."""
     wide = federate([4, 1], [0, 5], features=3000)
     keys = {"mode": mode, "noise_multiplier": 3.0, "clip": 0.5, "statistics": {"sizes": {"epsilon": 1e6}}}
@@ -154,7 +154,7 @@ def test_a_divisor_is_of_the_size_that_was_told(federate, mode):
 
 
 @pytest.mark.parametrize(("mode", "origin"), [("pooled", "seeded"), ("local", "seeded"), ("local", "system")])
-def test_a_run_goes_on_with_the_sizes_that_were_told(federation, mode, origin):
+def test_a_run_resumes_with_the_released_sizes(federation, mode, origin):
     keys = {"mode": mode, "noise_multiplier": 1.0, "clip": 0.2, "noise": origin}
     keys |= {"rate": 1.0} if mode == "pooled" else {}
     keys |= {"sizes": "noisy", "declared_public": ("metrics",)}
@@ -235,7 +235,7 @@ def test_shares_of_normal_noise_hold_it_all():
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])
-def test_what_is_told_is_paid_for_out_of_the_same_epsilon(federation, mode):
+def test_released_statistics_are_charged_to_the_same_epsilon(federation, mode):
     statistics = {"sizes": {"epsilon": 0.25}, "label_counts": {"noise_multiplier": 8.0}}
     rate = {"rate": 1.0} if mode == "pooled" else {}  # whose cost has a closed form
     guaranteed = noisy(federation, mode=mode, statistics=statistics, epsilon=2.0, **rate).privacy
@@ -259,7 +259,7 @@ def test_what_is_told_is_paid_for_out_of_the_same_epsilon(federation, mode):
     ],
     ids=["losses every second round", "label counts of two uses"],
 )
-def test_what_is_told_several_times_is_paid_for_each_time(federation, mode, strategy, statistics, job):
+def test_a_repeated_release_is_charged_each_time(federation, mode, strategy, statistics, job):
     keys = {"mode": mode, "epsilon": 3.0, "statistics": statistics} | ({"rate": 1.0} if mode == "pooled" else {})
     keys |= {"sizes": "public", "declared_public": ("sizes", "metrics")}
     made = job_of(federation, strategy, rounds=job.get("rounds", 3), epochs=1, selection=All())

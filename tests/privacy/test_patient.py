@@ -123,7 +123,7 @@ def test_the_bits_do_not_depend_on_how_many_actors_there_are(federation, mode):
     assert alone.privacy == several.privacy
 
 
-def test_at_most_so_many_rows_of_a_patient_are_drawn_and_keep_their_order():
+def test_at_most_rows_per_patient_are_sampled_and_keep_their_order():
     people = np.array([7, 7, 3, 7, 3, 9, 7])
     order = np.array([6, 0, 4, 2, 1, 5, 3])
     drawn_rows = choose_rows(people, order, 2)
@@ -158,7 +158,7 @@ def units_of(federation: Federation, rows: int) -> np.ndarray:
     return np.array(pairs)
 
 
-def test_pooled_noise_arrives_with_the_promised_deviation(federate):
+def test_pooled_noise_arrives_with_the_configured_deviation(federate):
     wide = federate([4, 4, 4], features=4000)
     keys = {"mode": "pooled", "rate": 1e-3, "clip": 0.5, "noise_multiplier": 3.0}
     models = private(wide, job={"rounds": 1, "learning_rate": 2.0}, **keys).models[0]
@@ -174,7 +174,7 @@ def test_a_local_step_of_nobody_is_a_step_of_noise(federate):
     assert models.std() == pytest.approx(3.0 * 0.5 * 2.0 / 4, rel=0.05)
 
 
-def test_local_noise_is_calibrated_for_each_hospital_so_that_all_patients_are_promised_the_same(federate):
+def test_local_noise_is_calibrated_for_each_hospital_so_that_all_patients_have_the_same_epsilon(federate):
     unequal = federate([8, 40, 200])
     statement = private(unequal, mode="local", epsilon=2.0, clip=0.5, job={"rounds": 4, "batch_size": 8}).privacy
     least, most = statement.by_hospital["least"], statement.by_hospital["most"]
@@ -211,7 +211,7 @@ def test_pooled_is_accounted_as_sampled_noise_against_an_outsider_and_less_again
     assert (statement.mode, statement.covers, statement.not_private) == ("pooled", ("update",), ())
 
 
-def test_a_patient_at_two_hospitals_is_promised_what_both_of_them_tell(federation):
+def test_a_patient_at_two_hospitals_has_the_epsilon_of_both_releases(federation):
     """Steps of all patients: two hospitals make twice as many, whichever they are."""
     keys = {"mode": "local", "noise_multiplier": 3.0, "delta": 1e-5, "job": {"rounds": 7, "epochs": 1, "batch_size": 0}}
     statement = private(federation, **keys).privacy
@@ -225,7 +225,7 @@ def test_a_patient_at_two_hospitals_is_promised_what_both_of_them_tell(federatio
     assert private(federation, **keys, unit="example").privacy.at_two_hospitals is None
 
 
-def test_what_is_told_beside_pooled_gradients_counts_at_both_hospitals(federation):
+def test_statistics_released_with_pooled_gradients_count_at_both_hospitals(federation):
     keys = {"mode": "pooled", "noise_multiplier": 2.0, "delta": 1e-5, "job": {"rounds": 20}}
     plain = private(federation, **keys).privacy
     counts = {"sizes": "noisy", "statistics": {"sizes": {"epsilon": 0.25}}, "declared_public": ("metrics",)}
@@ -290,7 +290,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("job", "keys", "line"), REFUSED)
-def test_what_cannot_be_promised_is_refused_in_a_line(federation, job, keys, line):
+def test_impossible_guarantees_are_refused_in_a_line(federation, job, keys, line):
     settings = {"strategy": FedAvg(), "selection": All()} | job
     refused = replace(job_of(federation, **settings), privacy=section(mode="pooled", **keys))
     with pytest.raises(ConfigError, match=line):

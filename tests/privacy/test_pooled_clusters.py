@@ -97,7 +97,7 @@ def test_all_clusters_together_cost_what_one_sum_does(federation):
     assert guarantee.covered["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(2 / 3), 1.0, 3)], 1e-4))
 
 
-def test_choices_are_told_exactly_and_named(federation):
+def test_choices_are_sent_exactly_and_named(federation):
     guarantee = run(federation, guaranteed(federation, Ifca(clusters=2), noise_multiplier=5.0), 1).privacy
     assert set(guarantee.not_private) == {"size", "choice", "metrics"}
     assert math.isinf(guarantee.epsilon)

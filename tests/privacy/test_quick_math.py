@@ -114,7 +114,7 @@ def test_what_no_noise_keeps_is_refused():
         quick.calibrated(1.0, 0.1, 5, DELTA, 0.25)
 
 
-def test_nothing_told_costs_nothing_and_no_noise_costs_all():
+def test_no_release_costs_nothing_and_no_noise_costs_all():
     steps = [(3.0, 0.05, 60), (2.0, 0.01, 30)]
     each = {a: [count * normal(a, z, q) for z, q, count in steps] for a in ORDERS}
     for places, of in ((1, max), (2, sum), (3, sum)):

@@ -77,7 +77,7 @@ def test_a_peer_needs_another_hospital(tmp_path):
         raysim.run(SMALL | changes, out=tmp_path / "run", in_process=True)
 
 
-def test_a_run_writes_its_promise_and_runs_again_from_what_it_wrote(tmp_path):
+def test_a_run_writes_its_guarantee_and_runs_again_from_its_configuration(tmp_path):
     first = raysim.run(SMALL, out=tmp_path / "first", in_process=True)
     statement = first.summary["privacy"]
     assert {"unit", "against", "epsilon", "delta", "covers", "declared_public", "not_private"} <= statement.keys()
@@ -127,7 +127,7 @@ def test_a_comparison_says_what_it_costs_to_have_seen_all_of_its_runs(tmp_path):
     assert "holds only with privacy.noise: system" in whole
 
 
-def test_runs_that_share_their_noise_are_not_promised_what_noise_of_their_own_would_keep():
+def test_runs_that_share_their_noise_have_no_guarantee_for_independent_noise():
     """What one seed's runs say of the same rows under the same noise differs by no noise at all."""
     one = Statement("patient", "pooled", "outsider", 1e-5, {"outsider": 2.0}, noise="seeded")
 

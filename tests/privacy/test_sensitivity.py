@@ -306,7 +306,7 @@ STAY = {"fedper", "fedrep", "fedsoft", "local"}
         if mode in RUNS[name]
     ],
 )
-def test_one_patient_moves_all_that_leaves_by_no_more_than_the_ledger_was_told(name, mode, normal):
+def test_one_patient_changes_all_messages_by_at_most_the_sensitivity_of_the_ledger(name, mode, normal):
     job_on = fitting_model(job_with(name, mode, normal, figures=name not in STAY))
     for seed, where, scale in drawn(name, mode):
         kinds = check_neighbours(job_on, seed, where, scale)
@@ -316,7 +316,7 @@ def test_one_patient_moves_all_that_leaves_by_no_more_than_the_ledger_was_told(n
 
 @pytest.mark.parametrize("normal", [False, True], ids=["laplace", "normal"])
 @pytest.mark.parametrize("classes", [3, 0], ids=["classes", "real"])
-def test_one_patient_moves_figures_of_other_labels_by_no_more_than_the_ledger_was_told(classes, normal):
+def test_one_patient_changes_figures_of_other_labels_by_at_most_the_sensitivity_of_the_ledger(classes, normal):
     noise = {"noise_multiplier": 3.0} if normal else {"epsilon": 0.5}
     kinds = {"metrics": noise | ({} if classes else {"range": (-2.0, 3.0)})}
     guaranteed = guarantee("local", normal).model_copy(

@@ -32,7 +32,7 @@ ONE = Statement(
 )
 
 
-def test_a_promise_in_a_sentence():
+def test_a_guarantee_in_a_sentence():
     assert ONE.sentence() == (
         "epsilon = 2.346, delta = 1e-05 for one patient against the server; covers update, loss; "
         "declared public: sizes; not private: metrics"
@@ -57,7 +57,7 @@ def test_what_is_infinite_is_said_beside_what_noise_covers():
     )
 
 
-def test_a_promise_as_values():
+def test_a_guarantee_as_values():
     assert ONE.as_json() == {
         "unit": "patient",
         "mode": "local",
@@ -109,7 +109,7 @@ def test_releases_of_hospitals_are_composed_hospital_by_hospital():
     assert together([one, three]) == (pytest.approx(2 * one.epsilon), 2e-5, "server")
 
 
-def test_what_is_told_with_noise_beside_updates_is_composed_too():
+def test_noisy_statistics_released_with_updates_are_composed_too():
     told = replace(ONE, releases={"server": [[("normal", 4.0, 1.0, 3), ("laplace", 5.0, 1.0, 1)]]})
     by_library = PLDAccountant()
     by_library.compose(GaussianDpEvent(4.0), 6)

@@ -429,7 +429,7 @@ def test_training_on_one_class_is_counted_with_and_without():
     assert both.over_alone_two_classes is None
 
 
-def test_hospitals_that_gave_nothing_to_training_are_told_apart():
+def test_hospitals_that_sent_no_update_are_reported_apart():
     per_seed, hospitals = frames({"fedavg": 0.80, "chip": 0.80}, hospitals=6)
     outside = hospitals["hospital"].isin(["h2", "h4"])
     sizes = {"n_train": np.where(outside, 0, 50), "n_validation": 0}

@@ -123,7 +123,7 @@ def test_every_plug_in_tells_of_itself(kind):
         show_one(kind, "no such thing", console)
 
 
-def test_keys_are_told_with_their_defaults():
+def test_keys_are_listed_with_their_defaults():
     console = Console(file=io.StringIO(), width=160)
     show_one("strategies", "fedprox", console)
     assert ["mu", "number", "0.01"] in [line.split()[:3] for line in console.file.getvalue().splitlines()]

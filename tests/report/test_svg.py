@@ -115,7 +115,7 @@ def test_what_comes_from_data_is_escaped() -> None:
     assert json.loads(str(block).split(">", 1)[1].rsplit("<", 1)[0]) == {"hospital": HOSTILE, "auroc": None}
 
 
-def test_those_who_cannot_see_a_chart_are_told() -> None:
+def test_a_chart_has_a_text_for_screen_readers() -> None:
     chart = svg.Chart(svg.linear("", [0]), svg.linear("", [0]), name="a", title="Title", description="What it shows.")
     root = ElementTree.fromstring(str(chart.markup()))
     assert root.attrib["role"] == "img"

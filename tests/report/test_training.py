@@ -111,7 +111,7 @@ def test_a_run_that_diverged(run: Result) -> None:
     assert training.sentences(seeds)[0].count("seed 3") == 1
 
 
-def test_a_method_without_a_learning_rate_is_not_told_to_lower_it(run: Result) -> None:
+def test_a_method_without_a_learning_rate_has_no_advice_to_lower_it(run: Result) -> None:
     wild = replace(with_losses(run, [0.7, 1.0, 3.0, 5.0, 8.0, 9.0, 10.9]), by_steps=False)
     mends = "Add rows or a ridge, or under privacy raise epsilon."
     assert training.of_run(wild).endswith(f"10.9 in 6 rounds: it diverged. {mends}")

@@ -47,7 +47,7 @@ def test_a_weighted_median_does_not_depend_on_the_unit_of_weights():
     assert centres.median(values, 1e-9 * (weights + np.array([0, 0.01, 0]))).update.tolist() == [2.0]
 
 
-def test_a_geometric_median_without_passes_is_the_weighted_mean():
+def test_a_geometric_median_without_iterations_is_the_weighted_mean():
     weights = np.arange(1.0, len(ROWS) + 1)
     begun = centres.geometric_median(ROWS, weights, passes=0)
     close(begun.update, np.average(ROWS, axis=0, weights=weights))
@@ -244,7 +244,7 @@ def test_in_a_small_cluster_as_many_are_assumed_wrong_as_the_formula_bears(name,
                 close(Aggregation(name, assumed=share).aggregate(rows[:m]).update, rules[name](rows[:m], borne).update)
 
 
-def test_what_a_rule_takes_unless_it_is_told_otherwise():
+def test_defaults_of_rules():
     left_out = Aggregation("median")
     assert (left_out.assumed, left_out.before, left_out.passes, left_out.bound) == (0.0, "none", 1, 1.0)
     assert (left_out.radius, left_out.nu, left_out.kept) == (None, 1e-6, None)

@@ -92,7 +92,7 @@ def test_trees_have_gains_and_columns_that_they_do_not_use_have_none(opened: Any
     assert curve.iloc[-1] > curve.iloc[0]
 
 
-def test_drawn_splits_have_no_gain(place: Path, opened: Any, tmp_path: Path) -> None:
+def test_random_splits_have_no_gain(place: Path, opened: Any, tmp_path: Path) -> None:
     """Neither do they have sums over rows: all are empty in files, and not 0."""
     data = {
         "source": "table",

@@ -315,7 +315,7 @@ def test_the_only_hospital_of_a_run_is_not_everybody(local: Predictor) -> None:
         alone.predict(stays().drop(columns="hospital"))
 
 
-def test_groups_are_told_by_rows_and_hospital(place: Path) -> None:
+def test_groups_depend_on_rows_and_hospital(place: Path) -> None:
     @dataclass(frozen=True)
     class Odd:
         """The second group at every second hospital, counted as the run counts them."""

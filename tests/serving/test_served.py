@@ -155,7 +155,7 @@ def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
     assert models.others is None, "no hospital that it did not know can be served"
 
 
-def test_hospitals_that_were_never_drawn_have_no_model_of_their_own(federate):
+def test_hospitals_that_were_never_sampled_have_no_model_of_their_own(federate):
     federation = federate(UNEVEN)
     ditto = run_strategy(federation, Ditto(), rounds=1, selection=Uniform(0.2, 1), model=MLP)
     never = next(h for h in (0, 1, 2) if h not in ditto.own_models)
@@ -177,7 +177,7 @@ def test_hospitals_that_were_never_drawn_have_no_model_of_their_own(federate):
     assert models.others is None, "the body alone is not a model"
 
 
-def test_untrained_hospitals_of_local_are_told_apart_from_a_global_model(federate, tmp_path):
+def test_untrained_hospitals_of_local_differ_from_a_global_model(federate, tmp_path):
     federation = federate(UNEVEN)
     job = job_of(federation, Local())
     outcome = run(federation, job, 1)

@@ -445,7 +445,7 @@ def test_few_hospitals_have_no_floor():
 
 @pytest.mark.parametrize("of_events", [True, False])
 @pytest.mark.parametrize("at", [0.5, 0.8, 0.95])
-def test_a_threshold_chosen_again_is_that_of_rows_drawn_again(monkeypatch, of_events, at):
+def test_the_bootstrap_of_a_chosen_threshold_is_that_of_whole_rows(monkeypatch, of_events, at):
     """Drawing the deciding score and one binomial number is drawing all rows: the same distribution of the share."""
     monkeypatch.setattr(operating, "BOOTSTRAP", 40_000)
     p, y, offsets = federation([60], seed=3)

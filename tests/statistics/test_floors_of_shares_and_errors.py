@@ -18,7 +18,7 @@ def of_errors(rng, rows, tau, law):
     return np.add.reduceat(e, first) / rows, np.sqrt(np.add.reduceat(e * e, first) / rows), e
 
 
-def test_errors_are_dealt_out_anew_under_equal_service():
+def test_errors_are_permuted_under_equal_service():
     """Six errors of mean 2, dealt to hospitals of one, two and three rows: of all deals each row's mean is 2."""
     pooled = np.array([0.0, 1, 1, 2, 3, 5])
     (block,) = errors([1, 2, 3], pooled, 1.0, [0], 20_000, np.random.default_rng(1))

@@ -37,7 +37,7 @@ def drawn(events, non_events, common, event_sd, taus, *arguments):
 
 @pytest.mark.parametrize("sd", [1.0, 1.6])
 @pytest.mark.parametrize(("m", "n"), [(2, 5), (5, 2), (1, 3)])
-def test_draws_are_as_scores_drawn_directly(m, n, sd):
+def test_draws_are_as_directly_sampled_scores(m, n, sd):
     rng, draws = np.random.default_rng(5), 20_000
     observed, true = drawn([m, m], [n, n], 0.8, sd, [0.0], draws, rng)
     assert true == pytest.approx(0.8)
@@ -51,7 +51,7 @@ def test_draws_are_as_scores_drawn_directly(m, n, sd):
     assert np.corrcoef(observed[0].T)[0, 1] == pytest.approx(0, abs=4 / np.sqrt(draws))
 
 
-def test_models_that_share_chance_are_drawn_as_each_by_itself(monkeypatch):
+def test_models_that_share_chance_are_sampled_as_each_alone(monkeypatch):
     """At other counts, and where a block holds fewer draws than are wanted, the stream starts again."""
     made = []
 
@@ -77,7 +77,7 @@ def test_models_that_share_chance_are_drawn_as_each_by_itself(monkeypatch):
     assert len(made) == 4
 
 
-def test_a_true_spread_is_drawn_around_the_mean():
+def test_a_true_spread_is_sampled_around_the_mean():
     rng, taus = np.random.default_rng(6), [0.0, 0.5, 1.5]
     observed, true = drawn([50] * 10, [200] * 10, 0.8, 1.2, taus, 2000, rng)
     assert true.mean(axis=(1, 2)) == pytest.approx([0.8] * 3, abs=0.006)
@@ -327,7 +327,7 @@ def test_equal_figures_count_as_reached():
     assert floor.figures["std"].p == pytest.approx((1 + (drawn_spread > spread - 1e-6).sum()) / 401)
 
 
-def test_larger_spreads_are_drawn_only_while_they_matter():
+def test_larger_spreads_are_sampled_only_while_they_matter():
     """What is said is the same as from draws at all spreads, and beyond what the data bear nothing is drawn."""
     rng = np.random.default_rng(11)
     events, non_events = np.full(60, 30), np.full(60, 90)

@@ -67,6 +67,6 @@ def test_the_numbers_of_statistics(module: str) -> None:
         (binned, {"bins": 10}),
     ],
 )
-def test_what_functions_take_unless_they_are_told_otherwise(function: Callable[..., Any], left_out: dict[str, Any]):
+def test_defaults_of_functions(function: Callable[..., Any], left_out: dict[str, Any]):
     parameters = inspect.signature(function).parameters
     assert {name: parameters[name].default for name in left_out} == left_out

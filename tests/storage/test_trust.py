@@ -93,7 +93,7 @@ def test_an_empty_entry_of_the_search_path_does_not_lead_there(theirs: Path):
     assert not (theirs.parent / "mark").exists()
 
 
-def test_processes_of_ours_are_told_where_we_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_child_processes_receive_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir(), there.mkdir()
     monkeypatch.chdir(here)

@@ -198,7 +198,7 @@ def test_numbers_by_hospital():
         FedProx(straggler_epochs={"h1": -1})
 
 
-def test_a_hospital_with_a_number_of_its_own_is_pulled_by_it():
+def test_a_hospital_with_its_own_weight_has_its_own_proximal_term():
     view, ids = view_of([hospital([1, 1])] * 3), np.array([0, 2])
     by_hospital = global_proximal(view, ids, 0.5, {"h2": 2.0})
     assert (by_hospital.weight.tolist(), by_hospital.towards.tolist()) == ([0.5, 2.0], [0, 0])

@@ -222,7 +222,7 @@ def test_a_draw_is_among_those_who_are_there_with_their_rows_and_their_losses():
         choose(listening, state, IDS, "sample", 1, start=np.array([0, 0, OWN, 0, 0]))
 
 
-def test_weights_and_states_are_told_from_what_has_none():
+def test_weights_and_states_are_distinguished_from_problems_without():
     assert base.shares(np.array([1])).tolist() == [1]
     assert base.shares(np.array([0, 0])).tolist() == [0, 0]
     sums = np.zeros((1, 4))
@@ -327,7 +327,7 @@ def test_what_is_wrong_is_shown_up_to_forty_characters():
     assert short_form("x" * 39) == "a str"
 
 
-def test_rows_of_a_bank():
+def test_rows_of_the_models_of_the_server():
     check_rows("start", np.zeros(0, dtype=np.int64), 2)
     check_rows("start", np.array([0, 1]), 2)
     check_rows("start", np.array([1, base.OWN]), 2, base.OWN, base.LAST)

@@ -84,7 +84,7 @@ def test_02_fedprox_with_mu_zero_or_one_full_batch_step_is_fedavg(federation):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
-def test_09_chip_with_one_cluster_is_fedprox_with_both_pulls(federation, alpha):
+def test_09_chip_with_one_cluster_is_fedprox_with_both_proximal_terms(federation, alpha):
     run = {"rounds": 4, "epochs": 2, "selection": InverseSqrt(0.5, 2)}
     chip = run_strategy(federation, Chip(clusters=1, lam=0.4, mu=0.3, alpha=alpha), **run)
     prox = run_strategy(federation, FedProx(mu=2 * (0.4 + 0.3)), **run)
@@ -93,13 +93,13 @@ def test_09_chip_with_one_cluster_is_fedprox_with_both_pulls(federation, alpha):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_10_chip_with_one_cluster_and_no_pulls_is_fedavg(federation, alpha):
+def test_10_chip_with_one_cluster_and_no_proximal_terms_is_fedavg(federation, alpha):
     run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 2)}
     chip = run_strategy(federation, Chip(clusters=1, lam=0.0, mu=0.0, alpha=alpha), **run)
     assert_same(chip.models[0], run_strategy(federation, FedAvg(), **run).models[0])
 
 
-def test_11_chip_with_alpha_zero_has_equal_clusters_and_without_pulls_is_fedavg(federation):
+def test_11_chip_with_alpha_zero_has_equal_clusters_and_without_proximal_terms_is_fedavg(federation):
     run = {"rounds": 3, "epochs": 2}
     pulled = run_strategy(federation, Chip(clusters=3, alpha=0.0), **run).models
     for row in pulled[1:]:
@@ -110,7 +110,7 @@ def test_11_chip_with_alpha_zero_has_equal_clusters_and_without_pulls_is_fedavg(
     assert_same(run_strategy(federation, Hierarchical(clusters=3), **run).models[0], fedavg[0])
 
 
-def test_12_chip_with_alpha_one_and_no_pulls_is_fedavg_inside_each_cluster(federation, tmp_path):
+def test_12_chip_with_alpha_one_and_no_proximal_terms_is_fedavg_inside_each_cluster(federation, tmp_path):
     run = {"rounds": 3, "epochs": 2}
     chip = run_strategy(federation, Chip(clusters=3, lam=0.0, mu=0.0, alpha=1.0), **run)
     clustered = run_strategy(federation, Clustered(clusters=3), **run)

@@ -296,7 +296,7 @@ def test_other_optimisers_are_refused(federation: Federation, strategy):
         check_job(job_of(federation, strategy, optimizer="adam"), federation)
 
 
-def test_a_pull_that_is_too_strong_is_said(federation: Federation):
+def test_a_proximal_term_that_is_too_strong_is_reported(federation: Federation):
     with pytest.raises(HospitalFailed, match=r"training.learning_rate: 0.1 times lam 20 is 2 or more, so"):
         run_strategy(federation, PFedMe(lam=20.0))
 

@@ -119,7 +119,7 @@ def test_above_the_limit_the_number_is_found_on_a_sample_and_everybody_is_cluste
     assert search(rows, search_sample=16) == search(rows) == [0] * 14 + [1] * 10 + [2] * 8
 
 
-def test_a_sample_is_drawn_by_a_stream_of_its_own_and_stays_in_order(monkeypatch):
+def test_a_sample_has_its_own_random_stream_and_stays_in_order(monkeypatch):
     rows = np.arange(9.0)[:, None] ** 2
     fits = []
 
@@ -177,7 +177,7 @@ def test_above_the_limit_labels_are_judged_by_a_sample(monkeypatch):
     assert [seed for seed in seeds if taken[seed] == 0] == without
 
 
-def test_up_to_2000_rows_are_all_compared_and_of_more_2000_are_drawn():
+def test_up_to_2000_rows_are_all_compared_and_of_more_2000_are_sampled():
     asked: list[int] = []
     drawing: Any = SimpleNamespace(permutation=lambda n: asked.append(n) or np.arange(n))
     compared = []

@@ -109,7 +109,7 @@ def test_a_ledger_adds_up_what_is_traffic():
 
 
 @pytest.mark.parametrize("kind", ["metrics", "predictions"])
-def test_what_the_experimenter_is_told_is_no_traffic(kind: str):
+def test_metrics_for_the_experimenter_are_no_traffic(kind: str):
     ledger = Ledger()
     ledger.add(1, kind, IDS, 2)
     assert ledger.sent_by_round() == {}

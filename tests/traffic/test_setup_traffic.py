@@ -83,7 +83,7 @@ def test_federated_averaging_tells_sizes_alone(federation):
     assert outcome.traffic == Bytes(2 * 4 * T * size, 2 * 4 * T * (size + 1))
 
 
-def test_what_preprocessing_told_is_part_of_it(federation):
+def test_what_preprocessing_sends_is_part_of_it(federation):
     meta = federation.folder / "federation.json"
     meta.write_text(json.dumps(json.loads(meta.read_text()) | {"preprocessing_scalars": 7}))
     assert setup(Federation.open(federation.folder), FedAvg()) == Bytes(0, 4 * N * (1 + 7))
@@ -126,7 +126,7 @@ def test_who_inherits_receives_the_clusters_of_their_centres_alone(federation):
     assert outcome.setup == Bytes(4 * down, 4 * (N + T * D + T * 4 * D + 2 * N))
 
 
-def test_hospitals_are_told_which_clusters_are_left(tmp_path):
+def test_hospitals_receive_the_remaining_clusters(tmp_path):
     """Of CBFL's three centres the one at the mean of the first hospital has no patient near it."""
     X = np.concatenate([np.tile([[-10.0], [10.0]], (10, 1)), np.full((20, 1), -10.0), np.full((20, 1), 10.0)])
     X += np.random.default_rng(0).normal(scale=0.1, size=X.shape)
@@ -156,7 +156,7 @@ def test_pooled_rows_leave_before_the_first_round(federation):
 # --- Selections ------------------------------------------------------------------------------------------------------
 
 
-def test_haccs_hears_labels_and_losses_under_the_initial_model(federation):
+def test_haccs_receives_labels_and_losses_under_the_initial_model(federation):
     outcome = run_strategy(federation, FedAvg(), rounds=1, selection=Haccs(minimum=2))
     size = outcome.layout.size
     assert outcome.setup == Bytes(4 * T * size, 4 * (N + 2 * N + T))
@@ -164,7 +164,7 @@ def test_haccs_hears_labels_and_losses_under_the_initial_model(federation):
 
 
 @pytest.mark.parametrize("strategy", [Local(), Centralized(), AgnosticFL(), FairFed(), CsRcfl(clusters=2), FedSoft()])
-def test_a_selection_that_is_not_used_hears_nothing(strategy, federation):
+def test_an_unused_selection_receives_nothing(strategy, federation):
     outcomes = [
         run_strategy(federation, strategy, rounds=2, selection=how) for how in (Haccs(minimum=2), Uniform(0.5, 2))
     ]
@@ -173,7 +173,7 @@ def test_a_selection_that_is_not_used_hears_nothing(strategy, federation):
     np.testing.assert_array_equal(outcomes[0].models, outcomes[1].models)
 
 
-def test_fedsoft_uses_the_selection_if_it_is_told_to(federation):
+def test_fedsoft_uses_the_selection_if_configured(federation):
     strategy = FedSoft(selection="configured")
     some, haccs = (
         run_strategy(federation, strategy, rounds=2, selection=how) for how in (Uniform(0.5, 2), Haccs(minimum=2))

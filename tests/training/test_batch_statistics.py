@@ -124,7 +124,7 @@ def test_statistics_of_one_full_batch_by_hand() -> None:
 
 @pytest.mark.parametrize("cls", [Normed, Deep, Functional])
 @pytest.mark.parametrize(("n", "batch"), [(8, 4), (9, 4), (1, 4), (3, 1), (2, 2)])
-def test_training_equals_the_promised_loop(cls: type[nn.Module], n: int, batch: int) -> None:
+def test_training_equals_the_documented_loop(cls: type[nn.Module], n: int, batch: int) -> None:
     model = bound(cls)
     task = task_of(model, n)
     (theta,) = model.train([task], Optimizer("sgd", 0.1, batch))
@@ -220,7 +220,7 @@ def test_frozen_statistics_stay() -> None:
     assert (theta[1:-6] != task.start[1:-6]).all()
 
 
-def test_what_is_not_sent_begins_anew() -> None:
+def test_what_is_not_sent_is_initialised_again() -> None:
     class Counting(nn.Sequential):
         def __init__(self, F: int, C: int) -> None:
             super().__init__(nn.BatchNorm1d(F, momentum=None), nn.Linear(F, C))  # a mean over all batches so far
@@ -244,7 +244,7 @@ def test_evaluation_that_cannot_be_repeated_is_refused() -> None:
         bound(Restless)
 
 
-def test_buffers_that_are_drawn_are_those_of_seed_0_in_the_model_and_outside_it() -> None:
+def test_random_buffers_are_those_of_seed_0_in_the_model_and_outside_it() -> None:
     class Drawn(nn.Linear):
         def __init__(self, F: int, C: int) -> None:
             super().__init__(F, C)

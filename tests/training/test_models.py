@@ -142,7 +142,7 @@ def test_starts() -> None:
         assert not build_model(family, 25, 2, options=options, init="zeros").initial(rng()).any()
 
 
-def test_a_module_s_start_is_its_own_under_the_seed_that_is_drawn() -> None:
+def test_a_module_s_start_is_its_own_under_the_sampled_seed() -> None:
     start = build_model(Wide, 3, 2, options={"width": 4}).initial(rng())
     with torch.random.fork_rng():
         torch.manual_seed(int(rng().integers(2**63 - 1)))

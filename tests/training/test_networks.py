@@ -255,7 +255,7 @@ def test_text_dense_is_its_layers() -> None:
     np.testing.assert_allclose(net(torch.from_numpy(ids.astype(float))).detach().numpy(), expected, atol=1e-12)
 
 
-def test_a_visit_that_diverges_says_nothing() -> None:
+def test_local_training_that_diverges_prints_nothing() -> None:
     model = build_model("text_dense", 6, 3, options=TEXT)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -112,7 +112,7 @@ def test_kernels_minimise_the_objective(
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("family", "C"), FAMILIES)
-def test_visits_that_carry_the_optimiser_are_one_descent(family: str, C: int, kind: str, optimizer: str) -> None:
+def test_local_updates_that_carry_the_optimiser_are_one_descent(family: str, C: int, kind: str, optimizer: str) -> None:
     """Three visits of which each goes on where the last stopped; a neighbour joins late, with fewer steps."""
     model = model_of(kind, family, C)
     P, how = model.layout.size, Optimizer(optimizer, 0.02, 3, 0.1)

@@ -44,7 +44,7 @@ def test_adams_first_step_is_the_rate_whatever_the_gradient() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
-def test_a_pull_alone_solves_its_quadratic(optimizer: str) -> None:
+def test_a_proximal_term_alone_solves_its_quadratic(optimizer: str) -> None:
     # features 0 and as many events as not: the loss has no gradient at bias 0, so theta only follows the two pulls,
     # whose joint minimum is the weighted mean (.5*2 + 1.5*(-2))/2 = -1 of the weight
     F = 3
@@ -82,7 +82,7 @@ def test_fedprox_on_mini_batches_in_numpy() -> None:
     np.testing.assert_allclose(got, theta, atol=1e-12)
 
 
-def test_one_full_batch_step_from_the_anchor_is_not_pulled() -> None:
+def test_a_proximal_term_has_no_gradient_in_a_full_batch_step_from_its_centre() -> None:
     rng = np.random.default_rng(4)
     X, y, start = rng.normal(size=(6, 2)), rng.integers(0, 3, 6), rng.normal(size=9)
     model = build_model("logistic_regression", 2, 3, options={}, precision="float64")

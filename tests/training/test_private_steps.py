@@ -133,7 +133,7 @@ def test_a_kernel_takes_the_steps_of_clipped_sums_with_planted_rows(name, classe
     assert wrapped.train([task], solver)[0] == pytest.approx(one_by_one(wrapped, task, solver), rel=1e-8, abs=1e-9)
 
 
-def test_pulls_frozen_parameters_and_moments_are_those_of_plain_steps():
+def test_proximal_terms_frozen_parameters_and_moments_are_those_of_plain_steps():
     built = model("mlp", 2, hidden=[4])
     frozen = np.arange(built.layout.size) < 5
     towards = np.ones(built.layout.size)

@@ -80,7 +80,7 @@ def test_who_goes_on_from_what_was_left_goes_where_one_would_have_gone_at_once(n
         assert moments.first[:-2].all()
 
 
-def test_pulls_are_added_to_gradients_and_stand_for_those_that_are_missing() -> None:
+def test_proximal_terms_are_added_to_gradients_or_replace_missing_ones() -> None:
     first, second = nn.Parameter(torch.tensor([1.0, 2.0])), nn.Parameter(torch.tensor([3.0]))
     second.grad = torch.tensor([1.0])
     start, anchor = np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.0, 1.0])

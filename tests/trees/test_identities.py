@@ -160,7 +160,7 @@ def test_ties_go_to_the_first_column_then_bin():
     assert (forest.column[0, 0], forest.threshold[0, 0]) == (0, 0.5)
 
 
-def test_missing_against_the_rest_is_written_so():
+def test_a_split_of_missing_values_alone_is_exported():
     X = np.array([[0], [1], [np.nan], [np.nan]], np.float32)
     forest = boosted(TreeTask(TreeSettings(trees=1, depth=1, min_rows=1), (0,), 2), X, np.array([0, 0, 1, 1]))
     node = as_json(forest)["trees"][0]["nodes"][0]

@@ -103,7 +103,7 @@ def test_the_cost_of_a_sweep_that_has_ended_is_read_from_its_summary(tmp_path):
         read_cost(path)
 
 
-def test_a_sweep_without_a_promise_says_nothing():
+def test_a_sweep_without_a_guarantee_has_no_statement():
     plan, _ = make_plan(small_tree())
     federations = [Federation.open(folder) for folder in plan.folders.values()]
     assert cost(plan, [{"strategy.lam": 0.3}], federations, []) is None

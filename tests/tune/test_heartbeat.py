@@ -40,7 +40,7 @@ def test_a_trial_is_ended_after_so_many_seconds_without_a_sign(seen):
     assert seen.ended == ["actor"], "once"
 
 
-def test_every_sign_of_life_begins_anew(seen):
+def test_every_sign_of_life_resets_the_timer(seen):
     for _ in range(40):
         seen.pulse.beat()
         seen.look(5)

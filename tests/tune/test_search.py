@@ -56,7 +56,7 @@ def test_optuna_asks_for_conditional_keys_only_where_they_exist():
     assert {tuple(params["strategy.signature"]) for params in chips} == {("mean",), ("std",)}
 
 
-def test_optuna_learns_and_is_told_of_earlier_trials_when_a_sweep_goes_on():
+def test_optuna_learns_and_receives_earlier_trials_of_a_resumed_sweep():
     sweep = Sweep(space={"a": {"uniform": [0, 1]}}, trials=9, objectives={"auroc": "max"})
     space = parse(sweep.space)
 

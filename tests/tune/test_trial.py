@@ -214,7 +214,7 @@ def test_a_trials_standing_is_kept_in_files_that_hold_no_code(tmp_path, monkeypa
     assert [heir.step()["auroc"] for _ in range(2)] == [donor.step()["auroc"] for _ in range(2)]
 
 
-def test_whoever_decides_hears_of_all_bytes_so_far(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_scheduler_receives_all_bytes_so_far(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """With a scheduler a trial reports round by round; its traffic is what the journal will sum up."""
     asha = {"name": "asha", "objective": "auroc"}
     objectives = {"auroc": "max", "bytes_down": "min", "bytes_up": "min"}
@@ -237,7 +237,7 @@ def test_whoever_decides_hears_of_all_bytes_so_far(monkeypatch: pytest.MonkeyPat
     assert process.step()["bytes_down"] == bytes_down[0]
 
 
-def test_what_is_told_again_replaces_what_was_told():
+def test_a_second_report_replaces_the_first():
     def rounds(*numbers: int, sent: int) -> list[Round]:
         return [Round(number, 0.1, 5, sent, 0, {}) for number in numbers]
 

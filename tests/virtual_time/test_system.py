@@ -90,7 +90,7 @@ def test_a_round_takes_as_long_as_its_slowest_hospital(federation):
     assert [row.asked for row in outcome.rounds] == [6, 6]
 
 
-def test_a_visit_takes_as_long_as_all_its_phases(federation):
+def test_a_local_update_takes_as_long_as_all_its_phases(federation):
     """Three epochs of the federated model and two of the hospital's own, in which it may have other epochs."""
     slow = seconds(1, 2, 3, 4, 5, 6)
     assert moments(run_strategy(federation, Ditto(epochs=2), epochs=3, rounds=2, system=slow)) == pytest.approx(
@@ -373,7 +373,7 @@ def test_a_single_hospital_may_be_hardly_ever_there(federation):
     assert [row.asked for row in run_strategy(federation, FedAvg(), system=rarely).rounds] == [5, 5, 5]
 
 
-def test_without_rounds_who_is_there_is_drawn_anew_at_each_try(federation):
+def test_without_rounds_availability_is_sampled_at_each_try(federation):
     """Nobody is there at seven of ten tries."""
     outcome = run_strategy(federation, FedBuff(buffer=1, concurrency=2), rounds=3, system=system(availability=0.06))
     assert [row.cohort_size for row in outcome.rounds] == [1, 1, 1]
@@ -392,7 +392,7 @@ def test_updates_that_were_too_few_have_left_their_hospitals(federation):
         assert sent[row.round] == row.cohort_size if row.cohort_size else sent.get(row.round, 0) < 4
 
 
-def test_who_drops_out_is_drawn_by_seed_round_and_hospital(federation):
+def test_dropouts_are_sampled_by_seed_round_and_hospital(federation):
     lossy = system(dropout={"uniform": [0.1, 0.6]}, latency=1)
     one, two = (
         run_strategy(federation, FedAvg(), system=lossy, seed=3),
@@ -408,7 +408,7 @@ def test_who_drops_out_is_drawn_by_seed_round_and_hospital(federation):
     assert all(end - begin <= 2 for begin, end in zip([0, *moments(one)], moments(one), strict=False))
 
 
-def test_who_drops_out_is_given_up_at_a_uniform_moment_of_its_visit(federation):
+def test_a_dropout_is_given_up_at_a_uniform_moment_of_its_local_update(federation):
     """A round ends with the last answer, or when the last of the lost is: both draws are keyed by round and attempt."""
     spent, chance = np.array([1.0, 2, 3, 4, 5, 60]), 0.5
     lossy = seconds(*spent, dropout=chance)
@@ -422,7 +422,7 @@ def test_who_drops_out_is_given_up_at_a_uniform_moment_of_its_visit(federation):
                 assert ended - began == pytest.approx(np.where(there, spent, moment * spent).max())
 
 
-def test_who_leaves_during_a_visit_is_lost_when_it_leaves():
+def test_a_hospital_that_leaves_during_its_local_update_is_lost_when_it_leaves():
     """From second 10: done at 12, gone at 11 of 13, gone before it began, and to stay until the end of the local
     update."""
     perfect = resolve(system(), tuple("abcd"), 1)

@@ -153,7 +153,7 @@ def test_a_trace_of_any_period_repeats(federation, tmp_path):
         assert moments(outcome) == pytest.approx([period * k + ends for k in range(12) for ends in (2.6, 3.0)])
 
 
-def test_it_is_waited_a_thousand_times_in_a_row_where_availability_is_drawn():
+def test_it_is_waited_a_thousand_times_in_a_row_where_availability_is_sampled():
     scheduler: Any = ClockedScheduler.__new__(ClockedScheduler)
     scheduler._system, scheduler._section = SimpleNamespace(trace=None), SimpleNamespace(wait=2.0)
     scheduler.clock = Clock.zero(1).at(3.0, WAITS - 1)

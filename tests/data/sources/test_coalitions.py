@@ -17,7 +17,7 @@ DRAWN = Split(column="part")
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("covariance", ["wishart", "identity"])
-def test_a_federation_has_the_sets_as_they_were_drawn(task, covariance):
+def test_a_federation_has_the_sampled_sets(task, covariance):
     source = Coalitions(task=task, covariance=covariance, hospitals=11, features=4, tests=3, test_rows=7, seed=2)
     federation = build(source, DRAWN, "none")
     drawn = coalition_sets(

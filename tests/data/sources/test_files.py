@@ -388,7 +388,7 @@ def test_bad_keys(fields: dict[str, Any], words: str) -> None:
         ("東京大学病院", "shift_jis", False),
     ],
 )
-def test_western_european_is_told_from_others(text: str, encoding: str, recognised: bool, tmp_path: Path) -> None:
+def test_western_european_is_recognised(text: str, encoding: str, recognised: bool, tmp_path: Path) -> None:
     path = written(tmp_path, "t.csv", ASCII.replace("A", f'"{text}"').encode(encoding))
     if recognised:
         assert table(path).read().features["ward"][0] == text

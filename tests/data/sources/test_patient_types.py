@@ -11,7 +11,7 @@ from raysim.data.sources.patient_types import PatientTypes
 from raysim.data.split import Split
 
 
-def test_what_is_asked_for_is_drawn():
+def test_patient_types_have_the_requested_sizes_and_flags():
     records = PatientTypes(hospitals=5, rows=300, types=3, features=4, flags=2).read()
     assert records.features.shape[1] == 6
     sizes = [int((records.silo == f"hospital_{h + 1}").sum()) for h in range(5)]

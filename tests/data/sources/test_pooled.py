@@ -114,7 +114,7 @@ def test_what_is_written_of_a_source_can_be_read_again(source, left_out):
     assert type(source).model_validate(written) == source
 
 
-def test_clients_that_no_row_went_to_are_told():
+def test_clients_without_rows_are_reported():
     read = BreastCancer(clients=40, partition=Partition(alpha=0.05, min_size=0)).read()
     there = len(np.unique(read.silo))
     assert there < 40

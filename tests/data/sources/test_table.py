@@ -358,7 +358,7 @@ def test_whole_numbers_that_no_float_holds_are_rounded(tmp_path):
 
 
 @pytest.mark.parametrize("sign", ["", "-"])
-def test_whole_numbers_of_a_csv_are_told_apart_beyond_what_a_float_holds(sign: str) -> None:
+def test_whole_numbers_of_a_csv_are_distinct_beyond_what_a_float_holds(sign: str) -> None:
     """Patients of neighbouring numbers are two, whatever their sign."""
     written = [f"{sign}9007199254740993", f"{sign}9007199254740992", "3"]
     column, finding = typed(pa.chunked_array([written]))

@@ -108,7 +108,7 @@ def test_nobody_trains_at_a_time_is_refused():
         FedAsync(concurrency=0)
 
 
-def test_without_a_pull_the_objective_has_none():
+def test_without_mu_the_objective_has_no_proximal_term():
     view = replace(view_of([hospital([1, 1])] * 2), staleness=np.array([0, 3]))
     assert FedAsync(rho=0.0).problem(view, None, np.array([1])).objective.proximal == ()
     (term,) = FedAsync(rho=0.25).problem(view, None, np.array([1])).objective.proximal

@@ -302,7 +302,7 @@ def test_three_classes_are_refused_and_absolute_loss_has_no_largest_radius(feder
     check_job(job_of(real, CsRcfl(radius=2.0, robust=True), rounds=0, model=LINEAR), real)
 
 
-def test_without_time_the_best_found_is_used_and_its_gap_is_told(federate: MakeFederation):
+def test_without_time_the_best_found_is_used_and_its_gap_is_reported(federate: MakeFederation):
     """42 hospitals: too many to enumerate, and no second to prove anything."""
     federation = federate([6] * 42, [2] * 42, features=2)
     outcome = shot(federation, CsRcfl(clusters=5, seconds=0.0))

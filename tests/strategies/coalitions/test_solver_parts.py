@@ -112,7 +112,7 @@ def test_multipliers_move_by_their_steps_along_what_is_violated_and_not_below_ze
     assert inequalities.multipliers.tolist() == [0.25 + 0.5 * 0.625, 0.0]
 
 
-def test_inequalities_that_pull_are_kept_and_the_most_violated_new_ones_are_added():
+def test_active_inequalities_stay_and_the_most_violated_new_ones_are_added():
     there = cliques.Cliques(np.array([[0, 1, 2], [1, 0, 2], [2, 0, 1]]), np.array([0.5, 0.0, 0.25]), 4)
     new = np.array([[2, 0, 1], [0, 1, 3], [1, 0, 3], [3, 0, 1]])
     renewed = there.renewed(new, np.array([9.0, 1.0, 3.0, 2.0]), 2)
@@ -139,7 +139,7 @@ def test_medoids_move_to_the_most_central_member_until_none_is_more_central(medo
     assert (labels == labels[0]).tolist() == [True, True, True, False, False, False]
 
 
-def test_a_partition_that_is_proven_is_not_sought_any_longer_and_its_seconds_are_told(monkeypatch):
+def test_the_search_ends_with_a_proven_partition_and_reports_its_seconds(monkeypatch):
     monkeypatch.setattr(solve, "spectral_bound", lambda losses, coalitions, cost, **how: cost)
     monkeypatch.setattr(solve, "enumerate_coalitions", None)
     clock = itertools.count(7)

@@ -42,7 +42,7 @@ def test_16_one_centre_without_draws_from_the_mixture_is_fedprox(selection, fede
     assert_different(run_strategy(federation, replace(PLAIN, lam=0.3, start="own"), **run).models[1], soft.models[1])
 
 
-def test_16_without_its_pull_it_is_fedavg(federation):
+def test_16_without_its_proximal_term_it_is_fedavg(federation):
     run = {"rounds": 4, "epochs": 3, "selection": Uniform(0.5, 2)}
     assert_same(
         run_strategy(federation, replace(PLAIN, lam=0.0), **run).models[1],
@@ -112,7 +112,7 @@ def test_each_centre_draws_by_importance_and_takes_the_plain_mean():
     assert drawn == {0, 1, 2, 3, 4, 5}
 
 
-def test_a_hospital_is_drawn_for_a_centre_as_often_as_its_rows_that_are_nearest_to_it():
+def test_a_hospital_is_sampled_for_a_centre_as_often_as_its_rows_that_are_nearest_to_it():
     """One of three each: ``u_ks n_k`` is 1, 6, 1 of 8 at the first centre, and 1, 2, 3 of 6 at the second."""
     view = told([[0.5, 0.5], [0.75, 0.25], [0.25, 0.75]], [2, 8, 4])
     how = FedSoft(clusters=2, fraction=0.5)
@@ -135,7 +135,7 @@ def test_the_size_of_a_draw_is_rounded_up_but_for_what_floats_add():
         assert (weight > 0).sum(axis=0).tolist() == [count] * 7
 
 
-def test_a_hospital_drawn_twice_counts_in_both_centres():
+def test_a_hospital_sampled_twice_counts_in_both_centres():
     view = told([[0.5, 0.5], [0.5, 0.5]], [3, 3])
     how = FedSoft(clusters=2, fraction=1.0)
     state = how.setup(view)
@@ -215,7 +215,7 @@ def test_a_round_after_one_that_changed_nothing_has_a_draw_of_its_own():
     ]
 
 
-def test_who_is_lost_is_not_drawn_for_ever(federate):
+def test_sampling_continues_after_lost_hospitals(federate):
     """One of eight in each round, half of which are too slow: draws go on where nothing came back."""
     rates = {f"h{i}": {"rows_per_second": 1.0 if i < 4 else 100.0} for i in range(8)}
     slow = SystemSection.model_validate({"hospitals": rates, "rounds": {"deadline": 5}})

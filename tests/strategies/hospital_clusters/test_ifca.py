@@ -82,7 +82,7 @@ def test_the_choice_is_the_smallest_mean_loss_and_the_first_of_equals():
     assert sent(Nearest(), replace(hospital([0, 0]), losses=np.empty((3, 0)))) == 0
 
 
-def test_before_training_all_hospitals_are_in_the_first_cluster_and_untold_in_none():
+def test_before_training_all_hospitals_are_in_the_first_cluster_or_in_none_if_choices_are_hidden():
     view = view_of([hospital([2, 1])] * 3)
     assert Ifca(clusters=2).setup(view).cluster.tolist() == [1, 1, 1]
     assert Ifca(clusters=2).setup(replace(view, hides=True)).cluster is None

@@ -43,7 +43,7 @@ def test_farthest_first_by_hand():
     assert farthest_first(points, points[1:2], 4)[:, 0].tolist() == [1, 10, 4, 0]
 
 
-def test_kfed_starts_from_the_first_hospital_that_told_enough():
+def test_kfed_starts_from_the_first_hospital_that_sent_enough_centres():
     """Centres 0, 10 of hospital 1 and the farthest point, 30: Lloyd's means of {0, 1}, {10, 11}, {30}."""
     by_hospital = [np.array([[30.0]]), np.array([[0.0], [10.0]]), np.array([[1.0], [11.0]])]
     labels, centres = server_centres(by_hospital, 3)
@@ -106,7 +106,7 @@ def test_kfed_local_centres_of_any_rows(n, d, clusters, seed):
     assert np.isfinite(centres).all()
 
 
-def test_hospitals_are_told_which_clusters_are_left_only_where_one_is_not():
+def test_hospitals_receive_the_remaining_clusters_only_if_one_was_dropped():
     asked: list[str] = []
     view = view_of([hospital([1, 1], np.array([[0.0], [1.0]]))])
     answers = view.call

@@ -64,7 +64,7 @@ def test_a_patient_belongs_to_the_largest_posterior_whoever_else_is_asked(k, d, 
     np.testing.assert_array_equal(clusters.assign(X[some], observed[some], 0), assigned[some])
 
 
-def test_clusters_are_told_by_columns_and_means_or_by_offsets_and_triangles_too():
+def test_clusters_are_sent_as_columns_and_means_or_with_offsets_and_triangles():
     means, columns, offsets = np.zeros((2, 3)), np.arange(3), np.zeros(2)
     assert PatientClusters(columns, means, offsets).scalars == 3 + 2 * 3
     assert PatientClusters(columns, means, offsets, np.zeros((2, 3, 3))).scalars == 3 + 2 * (3 + 1 + 6)

@@ -93,7 +93,7 @@ def test_row_0_is_the_mean_of_all_clusters_and_alpha_draws_them_to_it(alpha, fed
         np.testing.assert_array_equal(outcome.models, plain.models)
 
 
-def test_a_pull_to_the_mean_of_all_costs_each_hospital_one_more_model_down(federation):
+def test_a_proximal_term_towards_the_mean_costs_each_hospital_one_more_model_down(federation):
     plain, sharing = (run_strategy(federation, FedGmc(clusters=2, mu=mu), **RUN) for mu in (0.0, 0.5))
     assert plain.rounds[0].bytes_down + 4 * 4 * len(SIZES) == sharing.rounds[0].bytes_down
     assert plain.clusters_of_patients is not None
@@ -129,7 +129,7 @@ def test_patient_clusters_that_matter_are_found_and_pay(method, tmp_path):
         (KFed(clusters=2), "local_centres", lambda k: k * 4),
     ],
 )
-def test_what_is_told_once(strategy, kind, scalars, tmp_path):
+def test_statistics_that_are_sent_once(strategy, kind, scalars, tmp_path):
     """One bit of each column, the summary of the four continuous ones, and how many rows are in each cluster."""
     federation = typed(tmp_path / "typed", MIXED, train=20, test=5)
     outcome = run_strategy(federation, strategy, rounds=1)

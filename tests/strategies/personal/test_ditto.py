@@ -55,7 +55,7 @@ def cohorts(outcome):
     return [(t, ids.tolist()) for t, kind, ids, _, _ in outcome.ledger.entries if kind == "update"]
 
 
-def test_21_without_pull_it_is_local_training_with_batches_of_its_own(federation):
+def test_21_without_a_proximal_term_it_is_local_training_with_its_own_batches(federation):
     outcome = run_strategy(federation, Ditto(lam=0.0), rounds=3, selection=Uniform(0.5, 2))
     personal = {}
     for t, ids in cohorts(outcome):
@@ -74,7 +74,7 @@ def test_21_without_pull_it_is_local_training_with_batches_of_its_own(federation
         assert_same(outcome.own_models[h], v)
 
 
-def test_one_step_from_the_received_model_is_not_pulled(federation):
+def test_a_proximal_term_has_no_gradient_in_one_step_from_the_received_model(federation):
     """In round 1 a hospital's own model starts where the received one is."""
     run = {"rounds": 1, "batch_size": 0}
     ends = [run_strategy(federation, Ditto(lam=lam), **run).own_models for lam in (0.0, 5.0)]
@@ -85,7 +85,7 @@ def test_one_step_from_the_received_model_is_not_pulled(federation):
     assert_different(two[0][0], two[1][0])
 
 
-def test_the_pull_alone_reaches_its_quadratics_closed_form(tmp_path):
+def test_the_proximal_term_alone_reaches_its_quadratics_closed_form(tmp_path):
     """Rows of zeros with as many events as not have no gradient at bias 0, so ``v_E = w + (1 - eta lam)^E (v - w)``.
 
     The other hospital moves w in round 1, in its weight alone: it has a row of each class at opposite places.

@@ -90,7 +90,7 @@ def test_a_head_that_is_trained_alone_has_its_own_optimiser_and_rate(optimizer, 
 
 
 @BOTH
-def test_21_an_empty_body_trains_in_the_rounds_in_which_a_hospital_is_drawn(strategy, federation):
+def test_21_an_empty_body_trains_in_the_rounds_in_which_a_hospital_is_sampled(strategy, federation):
     run = {"epochs": 2, "selection": Uniform(0.5, 1)}
     three = run_strategy(federation, replace(strategy, head=EVERYTHING), rounds=3, **run)
     two = run_strategy(federation, replace(strategy, head=EVERYTHING), rounds=2, **run)
@@ -119,7 +119,7 @@ def test_fedper_by_hand(federation):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_head_that_has_diverged_is_told_though_nobody_else_sees_it(federation, monkeypatch, value):
+def test_a_diverged_head_is_reported_though_it_stays_at_its_hospital(federation, monkeypatch, value):
     def trained(self: LinearModel, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         theta = train(self, tasks, optimizer)
         theta[:, -1] = [value if len(task.y) == SIZES[1] else -1.0 for task in tasks]

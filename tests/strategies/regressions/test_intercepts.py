@@ -108,7 +108,7 @@ def test_own_intercepts_of_counts_are_dummies(tmp_path: Path):
     assert_allclose(np.roll(alone.own_models[0], 1), best, atol=1e-9)
 
 
-def test_separated_slopes_are_told_and_a_ridge_holds_them(tmp_path: Path):
+def test_separated_slopes_are_reported_and_a_ridge_bounds_them(tmp_path: Path):
     y = (T.X[:, 1] > 0).astype(float)
     federation = federation_of(tmp_path / "s", T, y)
     outcome = run_strategy(federation, OwnIntercepts(), rounds=60)

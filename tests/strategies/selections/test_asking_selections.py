@@ -81,7 +81,7 @@ def test_power_of_choice_asks_nobody_where_all_candidates_take_part():
         assert len(PowerOfChoice(candidates=d, fraction=0.01, minimum=minimum).pick(draw())) == d
 
 
-def test_candidates_are_drawn_by_rows():
+def test_candidates_are_sampled_by_rows():
     """With d = 1 the chance of a hospital is its share of the rows."""
     picked = [
         int(PowerOfChoice(candidates=1).pick(draw(sizes=[1, 2, 3, 4, 10, 20], seed=seed))[0]) for seed in range(4000)
@@ -142,7 +142,7 @@ def test_08_everybody_is_everybody(selection, federation):
     same(run_strategy(federation, FedAvg(), **RUN), run_strategy(federation, FedAvg(), selection=selection, **RUN))
 
 
-def test_presence_is_told_in_bits():
+def test_presence_is_sent_in_bits():
     assert sent(LabelPresence(3), hospital([7, 0, 1])).tolist() == [[1, 0, 1]]
 
 
@@ -157,7 +157,7 @@ def test_clusters_of_presence_grow_around_their_first_hospital():
     assert presence_clusters(presence[::-1], 0.25).tolist() == [0, 1, 2, 0, 0]
 
 
-def test_fedcls_visits_clusters_in_turn():
+def test_fedcls_samples_clusters_in_turn():
     memory = {"clusters": np.array([-1, -1, 0, 0, -1, 0, -1, 0, -1, -1, -1, 2, -1, 4])}
     for seed in range(20):
         for count, expected in ((3, [1, 1, 1]), (4, [2, 1, 1]), (5, [3, 1, 1])):
@@ -225,7 +225,7 @@ def test_scores_do_not_depend_on_the_units_of_latencies_or_losses():
     assert scores(cluster, losses / 64, latencies / 64, rho=0.8).tolist() == expected.tolist()
 
 
-def test_clusters_are_drawn_by_their_scores():
+def test_clusters_are_sampled_by_their_scores():
     """Equal latencies leave losses: sums of .1 and .3 make chances 1/4 and 3/4; squared, 1/10 and 9/10."""
     remembered = memory([0, 0, 0, 1, 1, 1], [0.1] * 3 + [0.3] * 3, [1.0] * 6)
     for power, chance in ((1.0, 0.75), (2.0, 0.9)):
@@ -360,7 +360,7 @@ def test_haccs_clusters_by_counts_with_the_noise_that_is_asked_for(privacy_epsil
     assert (labels == {0}) == (privacy_epsilon is None)
 
 
-def test_haccs_hears_the_loss_of_the_model_that_was_received(federation):
+def test_haccs_uses_the_loss_of_the_received_model(federation):
     """With Ditto a hospital's own model is trained after the received one; what is told is of the received one, before
     it is trained: in round t that of round t - 1.
     """
@@ -410,7 +410,7 @@ def test_equal_latencies_leave_losses_alone_even_where_no_time_passes():
     assert scores(cluster, losses, np.zeros(3), rho=0.95).tolist() == expected.tolist()
 
 
-def test_latencies_are_drawn_where_no_time_passes():
+def test_latencies_are_sampled_where_no_time_passes():
     def latencies(seconds: np.ndarray | None) -> list[float]:
         hospitals = [replace(hospital([2, 2]), losses=np.ones((1, 4))) for _ in range(3)]
         view = replace(view_of(hospitals), round_seconds=seconds)

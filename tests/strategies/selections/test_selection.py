@@ -34,7 +34,7 @@ def test_all_takes_everybody():
     assert All().pick(draw(ids, np.array([3, 2, 1]), np.random.default_rng(0))).tolist() == [1, 4, 6]
 
 
-def test_beyond_131072_hospitals_only_those_that_are_chosen_are_drawn():
+def test_beyond_131072_hospitals_only_the_chosen_ones_are_sampled():
     for hospitals in (2**17, 2**17 + 1):
         ids, rng = np.arange(10, 10 + hospitals), np.random.default_rng(4)
         drawn = rng.permutation(ids)[:3] if hospitals == 2**17 else ids[rng.choice(hospitals, 3, False, shuffle=False)]
@@ -82,6 +82,6 @@ def test_impossible_sizes_are_refused(fraction, minimum):
             selection(fraction, minimum)
 
 
-def test_who_is_drawn_with_what_chance():
+def test_sampling_probabilities():
     """None where hospitals are not drawn one by one, each by its own coin."""
     assert (All().rate(), Poisson(0.3).rate(), Uniform(0.3, 2).rate()) == (1.0, 0.3, None)

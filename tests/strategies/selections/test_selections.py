@@ -139,7 +139,7 @@ def test_traffic_is_what_the_ledger_says(selection, federate: MakeFederation):
         assert row.bytes_down == 4 * size * len(reached)
 
 
-def test_a_uniform_sample_of_very_many_is_drawn_without_permuting_them() -> None:
+def test_a_uniform_sample_of_very_many_permutes_none_of_them() -> None:
     few, many = (np.arange(count) * 2 for count in (MANY, MANY + 1))
     for ids in (few, many):
         counts = np.zeros(4)
