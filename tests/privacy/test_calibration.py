@@ -235,10 +235,10 @@ PLAIN = LocalProblem(IDS, Upload(np.ones(2)))
 )
 def test_problems_whose_steps_cannot_be_made_noisy(problem, pooled, contrasts, why) -> None:
     if why is None:
-        check_patient_problem(problem, "x", pooled=pooled, contrasts=contrasts, epochs=2)
+        check_patient_problem(problem, "x", "patient", pooled=pooled, contrasts=contrasts, epochs=2)
         return
     with pytest.raises(ConfigError, match=f"because strategy 'x' {why}"):
-        check_patient_problem(problem, "x", pooled=pooled, contrasts=contrasts, epochs=2)
+        check_patient_problem(problem, "x", "patient", pooled=pooled, contrasts=contrasts, epochs=2)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,12 @@ class PatientNoise(Guard):
         if problem is None:
             return cohort
         check_patient_problem(
-            problem, self._job.name, pooled=pooled, contrasts=self._contrasts, epochs=self._job.work.epochs
+            problem,
+            self._job.name,
+            self._section.unit,
+            pooled=pooled,
+            contrasts=self._contrasts,
+            epochs=self._job.work.epochs,
         )
         sent = problem.sent
         if not pooled or sent is None:

@@ -151,12 +151,14 @@ def check_sent(problem: LocalProblem, name: str) -> None:
             )
 
 
-def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool, epochs: int) -> None:
-    """Raise ``ConfigError`` for a local problem whose training steps cannot protect patients by noise.
+def check_patient_problem(
+    problem: LocalProblem, name: str, unit: str, *, pooled: bool, contrasts: bool, epochs: int
+) -> None:
+    """Raise ``ConfigError`` for a local problem whose training steps cannot protect a ``unit`` (of privacy) by noise.
 
-    ``pooled`` says whether gradients are pooled, and ``contrasts`` whether the model also clips the gradient of a
-    contrastive term. ``epochs`` is the number of epochs for which the noise was chosen. Local training after the update
-    has been sent is not checked, because its result stays at the hospital.
+    ``name`` is that of the strategy. ``pooled`` says whether gradients are pooled, and ``contrasts`` whether the model
+    also clips the gradient of a contrastive term. ``epochs`` is the number of epochs for which the noise was chosen.
+    Local training after the update has been sent is not checked, because its result stays at the hospital.
     """
     sent, objective = problem.sent, problem.objective
     if sent is None:
@@ -184,5 +186,6 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
     for reason, applies in reasons.items():
         if applies:
             raise ConfigError(
-                f"privacy.unit: cannot be guaranteed, because strategy '{name}' {reason}; choose another strategy"
+                f"privacy.unit: {unit} cannot be guaranteed, because strategy '{name}' {reason}; choose another "
+                "strategy"
             )
