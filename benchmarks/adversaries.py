@@ -13,10 +13,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("svg")
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -30,6 +26,7 @@ from raysim.engine.job import Outcome
 from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.experiment.jobs import make_job
+from raysim.report import svg
 
 GRID = ["strategy.name", "adversary.attack", "aggregation.name", "adversary.share"]
 
@@ -119,30 +116,28 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """A panel for each strategy and attack: the honest mean AUROC against the share of attackers, a line a rule.
+    """A panel for each attack and strategy: the honest mean AUROC against the share of attackers, a line a rule.
 
-    Bars are 95 % intervals over seeds, which seeds' own differences are part of.
+    Vertical lines are 95 % intervals over seeds, which seeds' own differences are part of.
     """
-    strategies, attacks = table["strategy.name"].unique(), table["adversary.attack"].unique()
-    figure, axes = plt.subplots(
-        len(strategies), len(attacks), figsize=(3 * len(attacks), 2.6 * len(strategies)), sharex=True, sharey=True
-    )
-    for (i, strategy), (j, attack) in product(enumerate(strategies), enumerate(attacks)):
+    looks = {rule: svg.Style(2 * k, "circle") for k, rule in enumerate(table["aggregation.name"].unique())}
+    x = svg.linear("Byzantine hospitals, %", 100 * table["adversary.share"])
+    y = svg.linear("honest mean AUROC", table[["auroc", "auroc_low", "auroc_high"]], within=(0.0, 1.0))
+    charts = []
+    for attack, strategy in product(table["adversary.attack"].unique(), table["strategy.name"].unique()):
+        title = f"{attack}, {strategy}"
+        chart = svg.Chart(x, y, name=title, title=title, width=1.5 * svg.PANEL)
         part = table[(table["strategy.name"] == strategy) & (table["adversary.attack"] == attack)]
-        for k, (rule, runs) in enumerate(part.groupby("aggregation.name", sort=False)):
+        for k, (rule, look) in enumerate(looks.items()):
+            runs = part[part["aggregation.name"] == rule]
             at = runs["adversary.share"] * 100 + (k - 2) * 0.6
-            ends = [runs["auroc"] - runs["auroc_low"], runs["auroc_high"] - runs["auroc"]]
-            axes[i, j].errorbar(
-                at, runs["auroc"], yerr=ends, marker="o", markersize=3, linewidth=1, elinewidth=0.6, label=rule
-            )
-        axes[i, j].set_title(f"{strategy}, {attack}", fontsize=9)
-    for axis in axes[-1]:
-        axis.set_xlabel("bad hospitals, %")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("honest mean AUROC")
-    axes[0, 0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+            chart.whiskers(runs["auroc_low"], runs["auroc_high"], at, look, upright=True)
+            chart.line(at, runs["auroc"], look)
+            chart.dots(at, runs["auroc"], look)
+        charts.append(chart)
+    title, caption = "AUROC of honest hospitals", "Intervals are at 95 %, over seeds."
+    figure = svg.figure("adversaries", title, charts, caption, svg.legend([*looks.items()]))
+    path.write_text(figure.standalone(), encoding="utf-8")
 
 
 if __name__ == "__main__":

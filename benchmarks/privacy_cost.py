@@ -16,19 +16,16 @@ import copy
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("svg")
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
 import raysim
+from raysim.report import svg
 
 PUBLIC = ["sizes", "metrics", "preprocessing"]
 EPSILONS = (0.5, 1, 2, 4, 8)
@@ -195,43 +192,35 @@ def costs(runs: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame, path: Path) -> None:
     """A row of panels a federation: the mean AUROC, the pooled one and the worst decile against epsilon.
 
-    Dotted: the same training without noise. Bars: the 95 % interval of the difference from it.
+    Dotted: the same training without noise. Vertical lines: the 95 % interval of the difference from it.
     """
     shown = {
         "auroc": "mean AUROC of hospitals",
         "pooled_auroc": "AUROC of all patients",
         "worst_decile": "AUROC of the worst decile",
     }
-    federations = list(table["data"].unique())
-    figure, axes = plt.subplots(len(federations), len(shown), figsize=(11, 3.1 * len(federations)), squeeze=False)
-    for i, data in enumerate(federations):
-        of_data = table[table["data"] == data]
-        for j, (column, title) in enumerate(shown.items()):
-            axis = axes[i, j]
-            for name, part in of_data[of_data["guarantee"].isin(PROMISED)].groupby("guarantee", sort=False):
-                part = part[part["against"] == part["against"].iloc[0]].sort_values("epsilon")
-                level = part[column] - part[f"{column}_change"]
-                ends = [part[column] - level - part[f"{column}_low"], part[f"{column}_high"] - part[column] + level]
-                k = PROMISED.index(str(name))
-                axis.errorbar(
-                    part["epsilon"] * 1.04 ** (k - 1),
-                    part[column],
-                    yerr=ends,
-                    marker="o",
-                    markersize=3,
-                    capsize=2,
-                    color=f"C{k}",
-                    label=name,
-                )
-                axis.axhline(float(level.iloc[0]), color=f"C{k}", linestyle=":", linewidth=1)
-            axis.set_xscale("log", base=2)
-            axis.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
-            axis.set_title(f"{data}: {title}", fontsize=9)
-    for axis in axes[-1]:
-        axis.set_xlabel("epsilon")
-    axes[-1, 0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    table = table[table["guarantee"].isin(PROMISED)].drop_duplicates(["data", "guarantee", "epsilon"])
+    table = table.sort_values("epsilon", kind="stable")
+    looks = {name: svg.Style(3 * k, "circle") for k, name in enumerate(table["guarantee"].unique())}
+    charts = []
+    for data, part in table.groupby("data", sort=False):
+        for column, title in shown.items():
+            level = part[column] - part[f"{column}_change"]
+            low, high = level + part[f"{column}_low"], level + part[f"{column}_high"]
+            y = svg.linear("", [*part[column], *level, *low, *high])
+            name = f"{data}: {title}"
+            chart = svg.Chart(svg.log("epsilon", EPSILONS), y, name=name, title=name, width=1.2 * svg.PANEL)
+            for k, (guarantee, look) in enumerate(looks.items()):
+                here = part["guarantee"] == guarantee
+                at, values = part["epsilon"][here] * 1.04 ** (k - 1), part[column][here]
+                chart.whiskers(low[here], high[here], at, look, upright=True)
+                chart.line(at, values, look)
+                chart.dots(at, values, look)
+                chart.line(at, level[here], replace(look, form="open"))
+            charts.append(chart)
+    caption = "Dotted: without noise. Intervals of the difference from it are at 95 %."
+    figure = svg.figure("privacy", "AUROC against epsilon", charts, caption, svg.legend([*looks.items()]))
+    path.write_text(figure.standalone(), encoding="utf-8")
 
 
 if __name__ == "__main__":

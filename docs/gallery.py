@@ -6,6 +6,7 @@ installed. The configurations run without Ray, which changes no number.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -13,6 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
+
+import pandas as pd
+
+from raysim.report.pages.audit import leaks_by_size, row_and_reading
 
 DOCS = Path(__file__).parent
 PICTURES = DOCS / "pictures"
@@ -42,6 +47,9 @@ ENTRIES = (
     ),
 )
 
+AUDIT = ["audit", str(DOCS.parent / "experiments" / "audit.yaml"), "--shadows", "32", "--canaries", "0"]
+SIZES = ["data.hospitals=60", "data.rows=5000", "data.features=30", "selection=all"]
+
 BEFORE = """# Gallery
 
 To reproduce a figure, save the YAML under it as a file and run the command. The linked page explains the figure.
@@ -63,6 +71,7 @@ def main() -> None:
             shutil.copyfile(picture_in(out, entry), PICTURES / name(entry))
         if CHROMIUM is not None:
             photograph(folders["tutorial", "tutorial.yaml"] / "report.html", PICTURES / "report.png")
+        draw_audits(Path(folder) / "audits")
     (DOCS / "gallery.md").write_text(page(), encoding="utf-8")
 
 
@@ -114,6 +123,24 @@ def run_folder(entry: Entry, out: Path) -> Path:
         command = [sys.executable, "-m", "raysim", entry.command, str(config), *settings]
         subprocess.run(command, cwd=out.parent, check=True)
     return out
+
+
+def draw_audits(folder: Path) -> None:
+    """Audit two strategies as docs/audit.md describes, and write figures of the audits' pages."""
+    for strategy in ("fedavg", "local"):
+        settings = [part for each in (*SIZES, f"strategy={strategy}") for part in ("--set", each)]
+        command = [sys.executable, "-m", "raysim", *AUDIT, "--in-process", "--out", str(folder / strategy), *settings]
+        subprocess.run(command, check=True)
+        draw_audit(folder / strategy)
+
+
+def draw_audit(out: Path) -> None:
+    """Write figures of the audit in the folder ``out``, which is named like the strategy."""
+    summary = json.loads((out / "audit.json").read_text(encoding="utf-8"))
+    sizes, row = pd.read_csv(out / "membership.csv"), pd.read_csv(out / "inversion.csv")
+    by_size = leaks_by_size(sizes, summary).standalone()
+    (PICTURES / f"audit_{out.name}.svg").write_text(by_size, encoding="utf-8")
+    (PICTURES / "audit_inversion.svg").write_text(row_and_reading(row).standalone(), encoding="utf-8")
 
 
 def photograph(report: Path, picture: Path) -> None:
