@@ -85,12 +85,7 @@ def labelled_rows(impact: pd.DataFrame) -> None:
 
 def other_data(folder: Path) -> None:
     """Print AUROC and observed over expected events of each table and method, over hospitals and at the next one."""
-    centres = sorted((folder / "flamby" / "heart_disease").glob("processed.*.data"))
-    names = [*HEART, "slope", "ca", "thal", "num"]
-    heart = pd.concat(
-        [pd.read_csv(f, header=None, names=names, na_values="?").assign(centre=f.stem[10:]) for f in centres]
-    )
-    heart = heart[[*HEART, "centre"]].assign(disease=(heart["num"] > 0).astype(int))
+    heart = heart_disease(folder)
     config = {"data": {"source": "table", "silo": "centre", "label": "disease"}, "seeds": [0, 1]}
     found = left_out(config | {"strategies": [NEWTON, FEDAVG]}, heart)
     show("heart disease", found)
@@ -108,6 +103,16 @@ def other_data(folder: Path) -> None:
     found = left_out(config, trained_on="all")
     show("eICU demo", found)
     print(found.difference.query("comparison == 'less fedavg'").to_string(index=False))
+
+
+def heart_disease(folder: Path, *further: str) -> pd.DataFrame:
+    """The patients of four centres, with the columns ``HEART`` and those ``further`` of slope, ca and thal."""
+    centres = sorted((folder / "flamby" / "heart_disease").glob("processed.*.data"))
+    names = [*HEART, "slope", "ca", "thal", "num"]
+    heart = pd.concat(
+        [pd.read_csv(f, header=None, names=names, na_values="?").assign(centre=f.stem[10:]) for f in centres]
+    )
+    return heart[[*HEART, *further, "centre"]].assign(disease=(heart["num"] > 0).astype(int))
 
 
 def show(title: str, found: LeftOut) -> None:
