@@ -27,7 +27,7 @@ SPLIT = {"split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
 
 
 @dataclass(frozen=True)
-class Pulled(FedProx):
+class OwnProx(FedProx):
     """One more strategy."""
 
 
@@ -40,15 +40,19 @@ def cache(tmp_path_factory: pytest.TempPathFactory):
 
 def test_a_curve_is_drawn_for_a_class_whose_field_takes_the_values(tmp_path: Path):
     config = SMALL | {"curve": {"field": "mu", "values": [0, 1]}, "reference": "fedavg"}
-    result = raysim.curve(config, strategies=["fedavg", Pulled], seed=0, out=tmp_path / "a", in_process=True)
+    result = raysim.curve(config, strategies=["fedavg", OwnProx], seed=0, out=tmp_path / "a", in_process=True)
     pd.testing.assert_frame_equal(result.curve, pd.read_csv(tmp_path / "a/curve.csv"))
-    assert result.curve[["line", "mu"]].fillna(-1).values.tolist() == [["fedavg", -1], ["Pulled", 0], ["Pulled", 1]]
-    assert result.run("Pulled, mu 1").config.strategy.options()["mu"] == 1
+    assert result.curve[["line", "mu"]].fillna(-1).values.tolist() == [
+        ["fedavg", -1],
+        ["OwnProx", 0],
+        ["OwnProx", 1],
+    ]
+    assert result.run("OwnProx, mu 1").config.strategy.options()["mu"] == 1
     assert result.figures["curve"].svg == (tmp_path / "a/plots/curve.svg").read_text(encoding="utf-8")
     loaded = raysim.load(tmp_path / "a")
     assert isinstance(loaded, CurveResult)
     pd.testing.assert_frame_equal(loaded.metrics, result.metrics)
-    again = raysim.curve(config, strategies=["fedavg", Pulled], overrides=["curve.figure=accuracy"], of=tmp_path / "a")
+    again = raysim.curve(config, strategies=["fedavg", OwnProx], overrides=["curve.figure=accuracy"], of=tmp_path / "a")
     assert not np.allclose(again.curve["mean"], result.curve["mean"])
     with pytest.raises(raysim.RaysimError, match="curve: the configuration has no such section"):
         raysim.curve(SMALL, in_process=True)
@@ -61,7 +65,7 @@ def test_a_sweep_gives_its_trials_and_scores_with_the_recommended_one(tmp_path: 
     sweep = {"searcher": "grid", "objectives": {"auroc": "max", "gini": "min"}, "space": space, "concurrent": 1}
     one = {"hospitals_per_actor": 5}
     config = SMALL | {"data": DATA | SPLIT, "sweep": sweep, "seeds": [0, 1], "resources": one}
-    result = raysim.sweep(config, strategy=Pulled, out=tmp_path / "s")
+    result = raysim.sweep(config, strategy=OwnProx, out=tmp_path / "s")
     assert (result.ended, result.failed, _code(result)) == (True, 0, DONE)
     assert result.trials["strategy.mu"].tolist() == [0.0, 0.5]
     assert set(result.pareto["trial"]) <= {1, 2}
@@ -77,7 +81,7 @@ def test_a_sweep_gives_its_trials_and_scores_with_the_recommended_one(tmp_path: 
     assert {"pareto", "slices_auroc", "slices_gini"} <= set(result.figures)
     alone = raysim.run(
         {key: value for key, value in config.items() if key not in ("sweep", "seeds")},
-        overrides={"strategy.class": "tests.api.test_sweeps.Pulled", **result.recommended},
+        overrides={"strategy.class": "tests.api.test_sweeps.OwnProx", **result.recommended},
         seed=1,
         out=tmp_path / "alone",
         in_process=True,

@@ -27,7 +27,7 @@ from tests.commands import in_a_process
 PUBLIC = ["size", "metrics", "preprocessing"]
 HOSPITAL = {"unit": "hospital", "epsilon": 1.0, "delta": 1e-3, "clip": 0.3, "declared_public": PUBLIC}
 PATIENT = {"unit": "patient", "epsilon": 0.5, "delta": 1e-5, "clip": 1.0, "declared_public": PUBLIC}
-PROMISES = {
+GUARANTEES = {
     "hospital": (10, HOSPITAL),
     "each hospital": (10, HOSPITAL | {"mode": "local"}),
     "pooled": (60, PATIENT | {"mode": "pooled", "rate": 0.2}),
@@ -133,7 +133,7 @@ def test_a_canarys_gradient_is_its_column_at_every_model(family, classes, option
 
 
 def configuration(guarantee: str, model="logistic_regression", **more):
-    rounds, privacy = PROMISES[guarantee]
+    rounds, privacy = GUARANTEES[guarantee]
     return checked(
         {
             "name": "audit",
@@ -162,11 +162,11 @@ def bound(config, folder: Path, canaries: int = 120) -> dict:
 
 
 @pytest.mark.parametrize("sabotage", ["none", "noise x .1", "clip off"])
-@pytest.mark.parametrize("guarantee", PROMISES)
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_an_audit_detects_a_broken_guarantee_and_accepts_a_valid_one(tmp_path, guarantee, sabotage):
     with SABOTAGES[sabotage]():
         figures = bound(configuration(guarantee), tmp_path / "a")
-    assert figures["epsilon_claimed"] == pytest.approx(PROMISES[guarantee][1]["epsilon"], rel=2e-3)
+    assert figures["epsilon_claimed"] == pytest.approx(GUARANTEES[guarantee][1]["epsilon"], rel=2e-3)
     assert figures["against"] == ("server" if "each" in guarantee else "outsider")
     assert (figures["epsilon_at_least"] > figures["epsilon_claimed"]) is (sabotage != "none")
     assert figures["epsilon_at_least"] <= figures["ceiling"]

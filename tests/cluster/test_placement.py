@@ -284,8 +284,8 @@ def test_parts_of_a_gpu_fill_it(parts):
 
 
 @pytest.mark.parametrize(
-    ("device", "gpus", "told"),
+    ("device", "gpus", "expected"),
     [("auto", 0.25, "auto"), ("auto", 0.0, "cpu"), ("cpu", 0.25, "cpu"), ("cuda", 1.0, "cuda")],
 )
-def test_only_actors_with_a_share_look_for_a_gpu(device, gpus, told):
-    assert device_for(device, gpus) == told
+def test_only_actors_with_a_share_look_for_a_gpu(device, gpus, expected):
+    assert device_for(device, gpus) == expected

@@ -102,25 +102,25 @@ def test_lists_are_json_for_a_script(capsys: pytest.CaptureFixture[str]):
 
 def test_results_are_json_for_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
-    aside = Console(file=io.StringIO())
+    captured = Console(file=io.StringIO())
     manner = {"in_process": True, "verbose": False, "json": True}
-    run_one(reading.resolve(None, [*SMALL, "strategy=fedavg"], reads=()), aside, tmp_path / "run", **manner)
+    run_one(reading.resolve(None, [*SMALL, "strategy=fedavg"], reads=()), captured, tmp_path / "run", **manner)
     printed = json.loads(capsys.readouterr().out)
     assert printed["models"].keys() == {"global"}
     assert Path(printed["report"]).is_file()
     several = reading.resolve(None, [*SMALL, "strategies=[fedavg, local]", "seeds=[42]"], reads=())
-    compare_all(several, aside, tmp_path / "compared", **manner)
+    compare_all(several, captured, tmp_path / "compared", **manner)
     printed = json.loads(capsys.readouterr().out)
     assert [row["strategy"] for row in printed["rows"]] == ["fedavg", "local"]
     assert printed["rows"][0]["auroc_std"] is None, "one seed has no spread, and JSON no NaN"
-    describe_data(several, aside, json=True)
+    describe_data(several, captured, json=True)
     printed = json.loads(capsys.readouterr().out)
     assert len(printed["by_hospital"]) == len(printed["hospitals"]) == 6
-    show_plan(several, "1x2cpu", aside, json=True)
+    show_plan(several, "1x2cpu", captured, json=True)
     printed = json.loads(capsys.readouterr().out)
     assert sum(actor["rows"] for actor in printed["actors"]) == 300
     assert printed["rounds"]["fedavg"]["parameters"] > 0
-    assert "report:" in aside.file.getvalue()
+    assert "report:" in captured.file.getvalue()
 
 
 @pytest.mark.parametrize("what", ["plan", "describe"])

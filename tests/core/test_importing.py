@@ -122,7 +122,7 @@ def test_other_processes_look_in_the_folders_that_are_there(here: Path):
 
 def test_an_exit_of_a_module_is_reported_and_one_for_the_process_goes_on(here: Path):
     (here / "module_leaving.py").write_text("raise SystemExit(3)\n")
-    (here / "module_ended.py").write_text("error = SystemExit(4)\nerror.told = True\nraise error\n")
+    (here / "module_ended.py").write_text("error = SystemExit(4)\nerror.marked = True\nraise error\n")
     with pytest.raises(ValueError, match=r"module 'module_leaving' called sys.exit\(3\)"):
         importing.by_path("module_leaving.value")
     with pytest.raises(SystemExit) as ended:

@@ -216,9 +216,9 @@ def test_masked_sums_are_the_plain_ones_to_the_last_bit(path):
     assert written[0] == written[1]
     egress = [pd.read_csv(out / "egress.csv") for out in both]
     pd.testing.assert_frame_equal(*egress)
-    told = egress[0][egress[0]["kind"] == "preprocessing"]["bytes"]
+    preprocessing_bytes = egress[0][egress[0]["kind"] == "preprocessing"]["bytes"]
     shares = 2 * (2 * 33 + 8 + 16 + 12)  # for two neighbours, and from them
-    assert told.tolist() == [64 + shares + 8 * (6 + 1) + 2 * 33] * 3
+    assert preprocessing_bytes.tolist() == [64 + shares + 8 * (6 + 1) + 2 * 33] * 3
     summary = json.loads((both[0] / "summary.json").read_text())
     assert summary["bytes_setup_down"] == 3 * (2 * 64 + shares)
     assert summary["privacy"]["not_private"] == []
@@ -363,8 +363,8 @@ def test_a_hospitals_noise_on_four_sums_by_hand(event: Event, shared: bool, hosp
     """A row of four entries is 4 long by their sum and 2 by their squares."""
     noise = ScalerNoise(Mechanism(event, "seeded"), "patient", 3, shared)
     assert noise.deviation(4, hospitals) == pytest.approx(expected)
-    told = ", in one secure sum" if shared else ""
-    assert noise.key == (f"{event!r}, patient, 3{told}", shared, "seeded")
+    summed = ", in one secure sum" if shared else ""
+    assert noise.key == (f"{event!r}, patient, 3{summed}", shared, "seeded")
 
 
 @pytest.mark.parametrize(

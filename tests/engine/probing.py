@@ -130,9 +130,9 @@ class Probe(Strategy):
             program = self.only
         theta = state.models[0]
         for _ in range(2):
-            heard = yield Call(program, {"theta": theta}, ids)
-            rows = max(float(heard.sums["rows"]), 1.0)
-            theta = theta + heard.sums["delta"].sum(axis=0) / rows
+            answers = yield Call(program, {"theta": theta}, ids)
+            rows = max(float(answers.sums["rows"]), 1.0)
+            theta = theta + answers.sums["delta"].sum(axis=0) / rows
         squares = yield Call(Squares(size), {}, ids, {"scale": np.linspace(0.0, 1.0, len(ids))})
         return replace(state, models=(theta + 1e-3 * squares.sums["squares"])[None])
 
@@ -317,8 +317,8 @@ class BoundedSums(Strategy):
 
     def round(self, view: FederationView, state: State) -> Calls:
         features = len(view.initial) - 1
-        heard = yield Call(Bounded(features, self.bound), {}, view.trainable)
-        return replace(state, models=np.append(heard.sums["sum"], 0.0)[None])
+        answers = yield Call(Bounded(features, self.bound), {}, view.trainable)
+        return replace(state, models=np.append(answers.sums["sum"], 0.0)[None])
 
 
 @dataclass(frozen=True)
@@ -330,8 +330,8 @@ class Means(Strategy):
     def round(self, view: FederationView, state: State) -> Calls:
         ids = np.array([int(POOLED)]) if self.pooled else view.trainable
         features = len(view.initial) - 1
-        heard = yield Call(Mean(features), {}, ids)
+        answers = yield Call(Mean(features), {}, ids)
         if not self.pooled:
-            assert heard.each["each"].tolist() == ids.tolist() == heard.ids.tolist()
-        assert heard.counts.tolist() == [len(ids)]
-        return replace(state, models=np.append(heard.sums["sum"], heard.sums["rows"])[None])
+            assert answers.each["each"].tolist() == ids.tolist() == answers.ids.tolist()
+        assert answers.counts.tolist() == [len(ids)]
+        return replace(state, models=np.append(answers.sums["sum"], answers.sums["rows"])[None])

@@ -208,19 +208,19 @@ def test_a_liar_enters_the_cluster_with_most_hospitals(federation):
 
 def test_hospitals_answer_once_although_liars_know_all_answers(federation, monkeypatch):
     """Noise of a second set-up would be a second release, and another clustering than without the attack."""
-    heard: list[np.ndarray] = []
-    kept = UpdatePipeline.answers
+    received: list[np.ndarray] = []
+    original = UpdatePipeline.answers
     monkeypatch.setattr(
         UpdatePipeline,
         "answers",
-        lambda self, answers: heard.append(answers.each["label_counts"]) or kept(self, answers),
+        lambda self, answers: received.append(answers.each["label_counts"]) or original(self, answers),
     )
     job = attacked(federation, ClustPsi(clusters=3, privacy_epsilon=0.5), {"attack": "signature_lie"}, rounds=1)
     outcome = run(federation, job, 1)
     run(federation, replace(job, adversary=None), 1)
-    assert len(heard) == 2
+    assert len(received) == 2
     honest = np.setdiff1d(np.arange(10), outcome.bad)
-    np.testing.assert_array_equal(heard[0][honest], heard[1][honest])
+    np.testing.assert_array_equal(received[0][honest], received[1][honest])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.conftest import MakeFederation, run_strategy
 TRAIN, TEST, VALIDATION = [30, 20, 0, 25, 40], [60, 40, 5, 0, 50], [20, 20, 0, 4, 16]
 
 
-def kept(outcome: Outcome, model: str) -> list[list[object]]:
+def counts_of(outcome: Outcome, model: str) -> list[list[object]]:
     return [[part.tolist() for part in counts] for counts in (outcome.scores[model], outcome.validation_scores[model])]
 
 
@@ -63,12 +63,12 @@ def test_neither_processes_nor_a_pause_change_them(federate: MakeFederation, tmp
     alone, spread = (run_strategy(federation, Ditto(), rounds=2, actors=actors) for actors in (1, 4))
     assert set(alone.scores) == set(alone.figures)
     for model in alone.scores:
-        assert kept(alone, model) == kept(spread, model)
+        assert counts_of(alone, model) == counts_of(spread, model)
     save_finished(tmp_path, alone)
     again = load_finished(tmp_path)
     assert again is not None
     for model in alone.scores:
-        assert kept(alone, model) == kept(again, model)
+        assert counts_of(alone, model) == counts_of(again, model)
 
 
 def test_of_several_classes_there_are_none(federate: MakeFederation) -> None:

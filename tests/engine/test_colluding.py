@@ -89,11 +89,11 @@ def test_it_knows_the_weights_and_the_trusted_hospital_of_the_server(federate: M
     honest = np.delete(deltas, server.bad, axis=0)
 
     def moved(lie: np.ndarray) -> float:
-        told = deltas.copy()
-        told[server.bad] = lie
+        sent_updates = deltas.copy()
+        sent_updates[server.bad] = lie
         ruled = Byzantine(None, section, federation, 1, "fedavg", private)
-        made = ruled.learned(1, Update(np.arange(9), np.zeros((1, 3)), told, problem=problem), problem).sums[0]
-        return float(np.linalg.norm((weight @ told if section is None else made) - honest.mean(axis=0)))
+        made = ruled.learned(1, Update(np.arange(9), np.zeros((1, 3)), sent_updates, problem=problem), problem).sums[0]
+        return float(np.linalg.norm((weight @ sent_updates if section is None else made) - honest.mean(axis=0)))
 
     learned = server.learned(1, Update(np.arange(9), np.zeros((1, 3)), deltas, problem=problem), problem)
     tried = [alie(honest, 0, 0, a) for a in STEPS] + [ipm(honest, a) for a in STEPS]

@@ -109,9 +109,9 @@ def test_its_cost_is_in_the_ledger_and_in_the_last_round(clinical, federate: Mak
         **{row.round: row.bytes_up for row in outcome.rounds},
     }
     # The counts that the server needs are not told a second time.
-    told = sum(kind == MEASURED for _, kind, _, _, _ in outcome.ledger.entries)
+    evaluations = sum(kind == MEASURED for _, kind, _, _, _ in outcome.ledger.entries)
     before = sum(kind == MEASURED for _, kind, _, _, _ in plain.ledger.entries)
-    assert told - before == (1 if clinical else 0)
+    assert evaluations - before == (1 if clinical else 0)
     assert outcome.facts["recalibration_rows"] == sum(VALIDATION)
 
 

@@ -44,7 +44,7 @@ class Sequel:
         self.name, self.theta, self.decay, self.weights = name, theta.copy(), decay, weights
         self.v, self.m, self.s, self.t = (np.zeros_like(theta), np.zeros_like(theta), np.zeros_like(theta), 0)
 
-    def visit(self, X: NDArray[Any], y: NDArray[Any], round: int, hospital: int, epochs: int = 1) -> NDArray[Any]:
+    def trained(self, X: NDArray[Any], y: NDArray[Any], round: int, hospital: int, epochs: int = 1) -> NDArray[Any]:
         for epoch in range(epochs if len(y) else 0):
             order = np.arange(len(y))
             if len(y) > 4:
@@ -82,10 +82,10 @@ def test_the_references_train_as_one_would_with_the_rows(federate: MakeFederatio
     pooled = Sequel(optimizer, np.zeros(4), DECAY, weights)
     hospitals = [Sequel(optimizer, np.zeros(4), DECAY, weights) for _ in SIZES]
     for t in range(1, 4):
-        pooled.visit(federation.X[everything].astype(float), federation.y[everything], t, POOLED, 2)
+        pooled.trained(federation.X[everything].astype(float), federation.y[everything], t, POOLED, 2)
         for h, alone in enumerate(hospitals):
             rows = federation.rows(h, "train")
-            alone.visit(federation.X[rows].astype(float), federation.y[rows], t, h, 2)
+            alone.trained(federation.X[rows].astype(float), federation.y[rows], t, h, 2)
     central = run(federation, job(federation, Centralized(), **terms), actors)
     np.testing.assert_allclose(central.models[0], pooled.theta, atol=1e-9)
     local = run(federation, job(federation, Local(), **terms), actors)
@@ -104,7 +104,7 @@ def test_federated_hospitals_begin_afresh(federate: MakeFederation, optimizer: s
         for h in range(len(SIZES)):
             rows = federation.rows(h, "train")
             fresh = Sequel(optimizer, theta, DECAY, np.ones(2))
-            ends.append(fresh.visit(federation.X[rows].astype(float), federation.y[rows], t, h))
+            ends.append(fresh.trained(federation.X[rows].astype(float), federation.y[rows], t, h))
         theta = theta + shares @ (np.array(ends) - theta)
     np.testing.assert_allclose(outcome.models[0], theta, atol=1e-9)
 

@@ -50,7 +50,7 @@ def median(federation, strategy, mode="model", secure=None, rule=None, **setting
     return job
 
 
-def pulled(update, centres, group=0):
+def sent_in_iteration(update, centres, group=0):
     """What a hospital sends in a pass, of an update for a sum."""
     leaving = Leaving(
         0, 0, Upload(np.ones(1), np.array([group]), 3), {UPDATE: update}, None, 1e9, float, list, {}, True
@@ -66,7 +66,7 @@ def test_three_iterations_by_secure_sums_are_those_of_the_server(monkeypatch):
     monkeypatch.setattr(passes, "NU", 0.1)
     point = np.zeros(2)
     for _ in range(PASSES):
-        terms = [pulled(row, point[None, :]) for row in ROWS]
+        terms = [sent_in_iteration(row, point[None, :]) for row in ROWS]
         point = sum(vector for vector, _ in terms) / sum(numbers[0] for _, numbers in terms)
     assert point == pytest.approx([0.9865328924, 2.0537732707], abs=1e-10)
 
@@ -74,10 +74,10 @@ def test_three_iterations_by_secure_sums_are_those_of_the_server(monkeypatch):
 def test_a_hospital_weighs_its_update_by_its_distance_from_the_point_of_its_own_sum():
     """3, 4 from its centre are a distance of 5; an update on its centre pulls with 0.01 / nu."""
     centres = np.array([[0.0, 0.0], [1.0, 1.0], [7.0, 7.0]])
-    vector, numbers = pulled(np.array([4.0, 5.0]), centres, 1)
+    vector, numbers = sent_in_iteration(np.array([4.0, 5.0]), centres, 1)
     assert numbers == pytest.approx([0, 0.01 / 5, 0])
     assert vector == pytest.approx([0.01 / 5 * 4, 0.01 / 5 * 5])
-    assert pulled(np.array([7.0, 7.0]), centres, 2)[1] == pytest.approx([0, 0, 0.01 / 1e-6])
+    assert sent_in_iteration(np.array([7.0, 7.0]), centres, 2)[1] == pytest.approx([0, 0, 0.01 / 1e-6])
 
 
 def deltas_of(federation, strategy, **settings):

@@ -69,10 +69,10 @@ def test_only_counted_hospitals_enter_the_pooled_figure(federate):
     ("strategy", "model", "untrained"),
     [
         # Heads: whoever never trained one has none. Without rows of its own no hospital has.
-        (FedPer(), "personal", "not kept"),
-        (FedRep(), "personal", "not kept"),
+        (FedPer(), "personal", "not stored"),
+        (FedRep(), "personal", "not stored"),
         # Ditto's own model begins at the common start; without training rows the federated model serves.
-        (Ditto(), "personal", "not kept, with rows"),
+        (Ditto(), "personal", "not stored, with rows"),
         # The federated model is everybody's until a hospital has its own.
         (FineTuning(), "personal", "nobody"),
         (FineTuning(), "global", "nobody"),
@@ -85,8 +85,8 @@ def test_who_is_untrained_under_which_strategy(strategy: Strategy, model, untrai
     federation = federate([9, 7, 0, 8, 6])
     settings = {"selection": Uniform(0.2, 1), "rounds": 2, "model": MLP, "precision": precision}
     outcome = run_strategy(federation, strategy, **settings)
-    kept, sizes = np.isin(np.arange(5), list(outcome.own_models)), federation.sizes("train")
-    expected = {"not kept": ~kept, "not kept, with rows": ~kept & (sizes > 0), "nobody": np.zeros(5, bool)}[untrained]
+    has, sizes = np.isin(np.arange(5), list(outcome.own_models)), federation.sizes("train")
+    expected = {"not stored": ~has, "not stored, with rows": ~has & (sizes > 0), "nobody": np.zeros(5, bool)}[untrained]
     assert outcome.untrained[model].tolist() == expected.tolist()
     assert np.isnan(outcome.figures[model][:, COLUMN["log_loss"]]).tolist() == expected.tolist()
 

@@ -43,7 +43,7 @@ LINES = {
     "MixesNothing": "round 1: start: is MIXTURE, but mixture returns None; define mixture, or name a row of "
     "state.models",
     "SumsTooFew": "round 1: upload.sum_index: 1 is not the number of a sum; give numbers from 0 to 0, or raise sums",
-    "PullsToItself": "round 1: objective.proximal.0.towards: -2 is not a row of state.models; give 0 to 0",
+    "ProximalTowardsItself": "round 1: objective.proximal.0.towards: -2 is not a row of state.models; give 0 to 0",
     "ForgetsComma": "round 1: objective.proximal: a Proximal is not a tuple of Proximal; write (term,)",
     "Unsorted": "round 1: select: the ids are not ascending, or contain duplicates; return ascending ids "
     "without duplicates",

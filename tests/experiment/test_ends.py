@@ -149,8 +149,8 @@ def test_a_command_that_is_terminated_while_ray_starts(tmp_path: Path):
     arguments = ["run", "c.yaml", "--set", "resources.head_start=false", "--out", "out"]
     done = program(tmp_path, f"import sys\nARGUMENTS = {arguments!r}" + INIT + RUN)
     assert (tmp_path / "reached").exists(), done
-    told = [line for line in said(done.err) if not line.startswith("raysim: waiting for another command")]
-    assert (done.code, done.out, told) == (143, "", [GOES_ON])
+    lines = [line for line in said(done.err) if not line.startswith("raysim: waiting for another command")]
+    assert (done.code, done.out, lines) == (143, "", [GOES_ON])
 
 
 TERMINATE = "os.kill(os.getpid(), signal.SIGTERM)"

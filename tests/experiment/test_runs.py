@@ -199,8 +199,8 @@ def test_a_comparison_is_nested_in_mlflow(compared):
         (strategy, seed) for strategy in ("fedavg", "chip", "local") for seed in ("1", "2")
     }
     client = MlflowClient(f"sqlite:///{compared / 'mlflow.db'}")
-    kept = {artifact.path for artifact in client.list_artifacts(parents[0].info.run_id)}
-    assert {"comparison.csv", "report.html", "plots"} <= kept
+    stored = {artifact.path for artifact in client.list_artifacts(parents[0].info.run_id)}
+    assert {"comparison.csv", "report.html", "plots"} <= stored
 
 
 def runs(folder: Path) -> list[Run]:

@@ -207,8 +207,8 @@ def test_a_server_that_is_killed_in_mid_run(server: Server, here: Path, monkeypa
     whole(server.uri)
     (run,) = recorded(server.uri)
     assert run.info.run_id == seen[0].info.run_id
-    kept = {artifact.path for artifact in MlflowClient(server.uri).list_artifacts(run.info.run_id)}
-    assert {"models.safetensors", "manifest.json"} <= kept
+    pending = {artifact.path for artifact in MlflowClient(server.uri).list_artifacts(run.info.run_id)}
+    assert {"models.safetensors", "manifest.json"} <= pending
     assert "finished, nothing to resume" in go_on("run")
 
 
@@ -233,10 +233,10 @@ def test_a_call_that_never_comes_back_is_left_behind(here: Path, monkeypatch: py
     ) in said
     # What is kept names no folder but its own: else someone else's could have files of ours sent to a store of theirs.
     (here / "other").mkdir()
-    kept = here / "run" / "unsent.json"
-    tree = json.loads(kept.read_text())
+    pending = here / "run" / "unsent.json"
+    tree = json.loads(pending.read_text())
     tree["runs"][0]["files"] = "../other"
-    kept.write_text(json.dumps(tree))
+    pending.write_text(json.dumps(tree))
     with pytest.raises(ConfigError, match=r"unsent.json: cannot be read \(ValueError\('\.\./other is not inside the"):
         go_on("run")
 

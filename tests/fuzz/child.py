@@ -15,7 +15,7 @@ from raysim.cluster.connection import connected
 from tests.fuzz import cases, finished_runs, stopped_runs, sweeps
 
 
-def run_strategy(family: str, count: int, number: int, memory: int, home: Path, tell: Connection) -> None:
+def run_strategy(family: str, count: int, number: int, memory: int, home: Path, pipe: Connection) -> None:
     """Run ``count`` cases of a family, and tell what was wrong with each."""
     sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
     os.environ["RAYSIM_CACHE"] = str(home / "cache")
@@ -23,11 +23,11 @@ def run_strategy(family: str, count: int, number: int, memory: int, home: Path, 
     with connected(verbose=False) if family == "trials" else contextlib.nullcontext():
         # What is written to, not the address space, of which Ray and torch reserve far more than they use.
         resource.setrlimit(resource.RLIMIT_DATA, (memory * 2**30, memory * 2**30))
-        _draw(family, count, number, home, tell)
-    tell.send(None)
+        _draw(family, count, number, home, pipe)
+    pipe.send(None)
 
 
-def _draw(family: str, count: int, number: int, home: Path, tell: Connection) -> None:
+def _draw(family: str, count: int, number: int, home: Path, pipe: Connection) -> None:
     going_on = sweeps.up_to_trials if family == "sweeps" else contextlib.nullcontext
     if family in ("sweeps", "trials"):
         drawn = sweeps.resumptions(home / family, trials=family == "trials")
@@ -47,6 +47,6 @@ def _draw(family: str, count: int, number: int, home: Path, tell: Connection) ->
     @given(drawn)
     def each(case: cases.Case) -> None:
         with going_on():
-            tell.send((cases.fault(case, home / f"case-{os.getpid()}"), repr(case)))
+            pipe.send((cases.fault(case, home / f"case-{os.getpid()}"), repr(case)))
 
     each()

@@ -41,8 +41,8 @@ class Answer:
         *above, last = self.err.strip().splitlines() or [""]
         if self.code != 2:
             return f"exit code {self.code}: {self.err[-1500:]}"
-        told_before = any(line.startswith(("raysim: ", "Traceback", " ")) for line in above)
-        if told_before or not last.startswith("raysim: ") or len(last) > LONGEST:
+        reported_before = any(line.startswith(("raysim: ", "Traceback", " ")) for line in above)
+        if reported_before or not last.startswith("raysim: ") or len(last) > LONGEST:
             return f"not one line: {self.err[:1500]}"
         return None
 

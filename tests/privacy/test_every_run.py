@@ -25,7 +25,7 @@ from raysim.engine import attack_figures
 from raysim.engine.guarantee import PrivacyParameters
 from raysim.engine.job import EarlierStarts, Job, Round
 from raysim.engine.privacy import privacy_ledger
-from raysim.engine.privacy.privacy_ledger import guaranteed as promised_before
+from raysim.engine.privacy.privacy_ledger import guaranteed as guaranteed_before
 from raysim.experiment.session import InProcess
 from raysim.privacy import accountant
 from raysim.privacy.events import Gaussian
@@ -76,8 +76,8 @@ def joint(folder: str) -> tuple[int, float]:
 
 
 def guaranteed(folder: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(Path(folder, "summary.json").read_text())["privacy"]
-    return told
+    stored: dict[str, Any] = json.loads(Path(folder, "summary.json").read_text())["privacy"]
+    return stored
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_a_trial_that_left_no_ledger_is_charged_to_its_end(federate):
     federation = federate([12, 9, 10])
     section = PrivacySection(**TREE["privacy"])
     job = replace(job_of(federation, FedAvg(weights="uniform"), rounds=ROUNDS), privacy=section)
-    whole = promised_before(job, federation)
+    whole = guaranteed_before(job, federation)
     assert whole is not None
     assert whole.epsilons["outsider"] == pytest.approx(by_hand(ROUNDS))
 
@@ -137,7 +137,7 @@ def test_noisy_statistics_of_earlier_starts_are_charged(federate):
         statistics={"label_counts": {"noise_multiplier": 8.0}}, declared_public=("sizes", "metrics"),
     )  # fmt: skip
     job = replace(job_of(federation, FedAvg(), rounds=ROUNDS), privacy=section, earlier=EarlierStarts(2, 3))
-    whole = promised_before(job, federation)
+    whole = guaranteed_before(job, federation)
     assert whole is not None
     assert whole.releases["outsider"] == [[("normal", Z, 0.2, ROUNDS + 3), ("normal", 8.0, 1.0, 3)]]
 
@@ -165,9 +165,9 @@ def test_a_patient_at_two_hospitals_moves_a_sum_by_two_clips():
 
 def test_a_run_without_the_attack_is_in_the_joint_epsilon():
     start(TREE | {"adversary": {"attack": "sign_flip", "share": 0.2, "baseline": True}}, "attacked")
-    told = guaranteed("attacked")
-    assert told["epsilon"] == pytest.approx(by_hand(ROUNDS))
-    assert (told["all_plays"]["plays"], told["all_plays"]["epsilon"]) == (2, pytest.approx(by_hand(2 * ROUNDS)))
+    stored = guaranteed("attacked")
+    assert stored["epsilon"] == pytest.approx(by_hand(ROUNDS))
+    assert (stored["all_plays"]["plays"], stored["all_plays"]["epsilon"]) == (2, pytest.approx(by_hand(2 * ROUNDS)))
     assert joint("attacked") == (2, pytest.approx(by_hand(2 * ROUNDS), rel=1e-3))
 
 
@@ -179,9 +179,9 @@ def test_a_run_without_the_attack_that_was_stopped_is_charged(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             start(attacked, "attacked")
     go_on("attacked")
-    told = guaranteed("attacked")
-    assert told["epsilon"] == pytest.approx(by_hand(ROUNDS + 2))
-    assert (told["all_plays"]["plays"], told["all_plays"]["epsilon"]) == (3, pytest.approx(by_hand(3 * ROUNDS + 2)))
+    stored = guaranteed("attacked")
+    assert stored["epsilon"] == pytest.approx(by_hand(ROUNDS + 2))
+    assert (stored["all_plays"]["plays"], stored["all_plays"]["epsilon"]) == (3, pytest.approx(by_hand(3 * ROUNDS + 2)))
 
 
 def interrupted(*_: Any) -> None:

@@ -83,11 +83,11 @@ def test_a_hospitals_presence_is_hidden_as_by_the_noise_itself_and_not_by_a_coar
     for share in (3.0, 0.1):
         clip = share * math.sqrt(4)
         others = [2.3 * share, -1.1 * share, 0.0]
-        told = []
+        deltas = []
         for coin in (0.8, 0.9):
             there, gone = (of_sum([update, *others], share, [coin, *COINS[:3]]) for update in (clip, 0.0))
-            told += [delta(there, gone, epsilon), delta(gone, there, epsilon)]
-        worst[share] = max(told)
+            deltas += [delta(there, gone, epsilon), delta(gone, there, epsilon)]
+        worst[share] = max(deltas)
     assert 0.9 * normal < worst[3.0] <= normal + 1e-12
     assert worst[0.1] > 1.2 * normal
 

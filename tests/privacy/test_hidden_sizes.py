@@ -118,8 +118,8 @@ def test_mlflow_holds_no_exact_size_either(tree, tmp_path, sizes):
     assert files
     leaked = {name: seen & hidden for name, seen in (tables | files).items() if seen & hidden}
     assert bool(leaked) == (sizes == "public"), leaked
-    told = {name for name, seen in written(tmp_path / "out").items() if seen & hidden}
-    assert told >= ({"summary.json", "hospitals.csv", "report.html", "split.csv"} if sizes == "public" else set())
+    leaking = {name for name, seen in written(tmp_path / "out").items() if seen & hidden}
+    assert leaking >= ({"summary.json", "hospitals.csv", "report.html", "split.csv"} if sizes == "public" else set())
 
 
 @pytest.mark.parametrize(("command", "metrics"), [("run", "public"), ("run", "noisy"), ("compare", "noisy")])

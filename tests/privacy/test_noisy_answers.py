@@ -116,8 +116,8 @@ def test_one_row_each_gives_the_exact_answer_but_for_the_noise(federate):
         exact = noisy_statistics(federation, program, None, **received)
         for event in (Laplace(1e-12), Gaussian(1e-12)):
             noise = StatisticNoise("example", 1, Mechanism(event, "seeded"))
-            told = noisy_statistics(federation, replace(program, noisy=True), noise, **received)
-            assert told == pytest.approx(exact, abs=1e-8)
+            released = noisy_statistics(federation, replace(program, noisy=True), noise, **received)
+            assert released == pytest.approx(exact, abs=1e-8)
 
 
 # --- what is made of sums
@@ -186,9 +186,9 @@ def test_mean_losses_by_hand():
 def test_values_beyond_the_outermost_fixed_bins_are_counted_in_these():
     X = np.array([[-99.0], [-5.0], [4.999], [5.0], [99.0], [0.0]])
     rows = hospital([6], X, np.array([[True]] * 5 + [[False]]))
-    told = sent(FineCounts(1), rows)[:, 0]
-    assert told.sum(axis=1).tolist() == [1.0] * 6
-    assert told.argmax(axis=1).tolist() == [0, 0, 63, 63, 63, 64]
+    released = sent(FineCounts(1), rows)[:, 0]
+    assert released.sum(axis=1).tolist() == [1.0] * 6
+    assert released.argmax(axis=1).tolist() == [0, 0, 63, 63, 63, 64]
 
 
 def test_quantiles_out_of_fixed_bins_are_near_the_exact_ones():

@@ -57,16 +57,16 @@ def figured(federation: Federation, strategy=None, job=None, **keys) -> Outcome:
 def test_figures_with_hardly_any_noise_are_those_of_binned_scores(federate):
     full = federate([30, 40], [60, 80])
     exact = noisy(full, sizes="public", declared_public=("sizes", "metrics"), noise_multiplier=1.0)
-    told_noisily = figured(full, metrics={"epsilon": 1e9}, noise_multiplier=1.0)
-    assert told_noisily.figures["global"] == pytest.approx(exact.figures["global"], abs=0.05)
-    assert (told_noisily.figures["global"][:, :2] == exact.figures["global"][:, :2]).all()
-    assert told_noisily.metrics["global"]["pooled_auroc"] == pytest.approx(
+    noisy_outcome = figured(full, metrics={"epsilon": 1e9}, noise_multiplier=1.0)
+    assert noisy_outcome.figures["global"] == pytest.approx(exact.figures["global"], abs=0.05)
+    assert (noisy_outcome.figures["global"][:, :2] == exact.figures["global"][:, :2]).all()
+    assert noisy_outcome.metrics["global"]["pooled_auroc"] == pytest.approx(
         exact.metrics["global"]["pooled_auroc"], abs=0.02
     )
-    assert told_noisily.metrics["global"].keys() == exact.metrics["global"].keys() - {
+    assert noisy_outcome.metrics["global"].keys() == exact.metrics["global"].keys() - {
         name for name in exact.metrics["global"] if name.startswith("calibration") or "_gap" in name
     }
-    assert (told_noisily.models == exact.models).all()
+    assert (noisy_outcome.models == exact.models).all()
 
 
 @pytest.mark.parametrize("classes", [3, 0], ids=["classes", "real"])
@@ -75,17 +75,17 @@ def test_figures_of_other_labels_with_hardly_any_noise_are_those_of_rows(federat
     keys = {"noise_multiplier": 1.0, "job": {"model": None if classes else LINEAR}}
     exact = noisy(full, sizes="public", declared_public=("sizes", "metrics"), **keys)
     metrics = {"epsilon": 1e9} | ({} if classes else {"range": [-9.0, 9.0]})
-    told_noisily = figured(full, metrics=metrics, **keys)
-    assert told_noisily.figures["global"] == pytest.approx(exact.figures["global"], abs=0.05, nan_ok=True)
-    assert (told_noisily.figures["global"][:, 0] == [60, 80]).all()
-    assert (told_noisily.models == exact.models).all()
-    assert told_noisily.privacy.covers == ("update", "metrics")
-    assert told_noisily.privacy.not_private == ()
-    told_names, names = told_noisily.metrics["global"].keys(), exact.metrics["global"].keys()
-    assert told_names - names == ({"pooled_auroc", "pooled_auroc_bound"} if classes else set())
-    assert not names - told_names
+    noisy_outcome = figured(full, metrics=metrics, **keys)
+    assert noisy_outcome.figures["global"] == pytest.approx(exact.figures["global"], abs=0.05, nan_ok=True)
+    assert (noisy_outcome.figures["global"][:, 0] == [60, 80]).all()
+    assert (noisy_outcome.models == exact.models).all()
+    assert noisy_outcome.privacy.covers == ("update", "metrics")
+    assert noisy_outcome.privacy.not_private == ()
+    noisy_names, names = noisy_outcome.metrics["global"].keys(), exact.metrics["global"].keys()
+    assert noisy_names - names == ({"pooled_auroc", "pooled_auroc_bound"} if classes else set())
+    assert not names - noisy_names
     width = 3 * 258 if classes else 6
-    sent = [size for _, kind, _, size, _ in told_noisily.ledger.entries if kind == "metrics"]
+    sent = [size for _, kind, _, size, _ in noisy_outcome.ledger.entries if kind == "metrics"]
     assert all((np.asarray(each) == 4 * width).all() for each in sent)
     assert len(sent) == 3
 

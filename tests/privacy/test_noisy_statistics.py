@@ -61,11 +61,11 @@ def test_each_release_of_a_kind_in_a_round_has_its_own_noise(federation):
             asked.extend(label_counts(view, None) for _ in range(2))
             return super().setup(view)
 
-    told_twice = noisy(federation, Twice(), statistics={"label_counts": {"epsilon": 0.5}}, noise_multiplier=9.0)
+    sent_twice = noisy(federation, Twice(), statistics={"label_counts": {"epsilon": 0.5}}, noise_multiplier=9.0)
     assert (asked[0] != asked[1]).any()
-    assert told_twice.privacy is not None
+    assert sent_twice.privacy is not None
     once = noisy(federation, ClustPsi(clusters=2), statistics={"label_counts": {"epsilon": 0.5}}, noise_multiplier=9.0)
-    assert told_twice.privacy.epsilon == pytest.approx(once.privacy.epsilon + 0.5)
+    assert sent_twice.privacy.epsilon == pytest.approx(once.privacy.epsilon + 0.5)
 
 
 def test_counts_that_weigh_classes_and_counts_of_the_strategy_have_different_noise(federate, monkeypatch):
@@ -91,13 +91,13 @@ def test_counts_that_weigh_classes_and_counts_of_the_strategy_have_different_noi
 
 def test_signatures_with_noise_cluster_hospitals_and_are_covered(federation):
     keys = {"sizes": "public", "declared_public": ("sizes", "metrics"), "noise_multiplier": 3.0}
-    told_noisily = noisy(federation, Clustered(clusters=2), statistics={"signature": {"noise_multiplier": 5.0}}, **keys)
-    assert told_noisily.privacy.covers == ("update", "signature")
-    assert told_noisily.privacy.not_private == ()
+    noisy_run = noisy(federation, Clustered(clusters=2), statistics={"signature": {"noise_multiplier": 5.0}}, **keys)
+    assert noisy_run.privacy.covers == ("update", "signature")
+    assert noisy_run.privacy.not_private == ()
     features = ClustPsi(clusters=2, by=("attributes",))
     both = {"feature_quantiles": {"noise_multiplier": 5.0}, "feature_counts": {"epsilon": 1.0}}
-    told_noisily = noisy(federation, features, statistics=both, **keys)
-    assert told_noisily.privacy.covers == ("update", "feature_quantiles", "feature_counts")
+    noisy_run = noisy(federation, features, statistics=both, **keys)
+    assert noisy_run.privacy.covers == ("update", "feature_quantiles", "feature_counts")
 
 
 def test_blocks_of_features_are_asked_for_with_noise_only_where_they_are_named():
@@ -202,8 +202,8 @@ def test_balanced_classes_are_weighed_by_noisy_counts(federation):
     assert "label_counts" in exact.not_private
     assert job.privacy is not None
     statistics = {"label_counts": {"epsilon": 0.5}}
-    told_noisily = replace(job, privacy=PrivacySection(**job.privacy.model_dump() | {"statistics": statistics}))
-    outcome = run(federation, told_noisily, 1)
+    noisy_run = replace(job, privacy=PrivacySection(**job.privacy.model_dump() | {"statistics": statistics}))
+    outcome = run(federation, noisy_run, 1)
     assert outcome.privacy.covers == ("update", "label_counts")
     assert not (outcome.models == run(federation, job, 1).models).all()
 
@@ -265,9 +265,9 @@ def test_a_repeated_release_is_charged_each_time(federation, mode, strategy, sta
     made = job_of(federation, strategy, rounds=job.get("rounds", 3), epochs=1, selection=All())
     work = replace(made.work, class_weights=job.get("class_weights", "none"))
     made = replace(made, privacy=section(**keys), work=work)
-    told = run(federation, made, 1).privacy
-    assert told.epsilon <= 3.0 * (1 + 1e-3)
-    assert told.epsilon == pytest.approx(guaranteed(made, federation).epsilon)
+    statement = run(federation, made, 1).privacy
+    assert statement.epsilon <= 3.0 * (1 + 1e-3)
+    assert statement.epsilon == pytest.approx(guaranteed(made, federation).epsilon)
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])

@@ -130,5 +130,5 @@ def test_no_release_costs_nothing_and_no_noise_costs_all():
 
 def test_each_order_has_all_its_terms():
     """Where little noise makes the last of them the largest."""
-    told = quick.divergences(0.7, 0.3)
-    assert told == pytest.approx([normal(order, 0.7, 0.3) for order in ORDERS])
+    computed = quick.divergences(0.7, 0.3)
+    assert computed == pytest.approx([normal(order, 0.7, 0.3) for order in ORDERS])

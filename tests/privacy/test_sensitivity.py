@@ -54,7 +54,7 @@ class History:
 
     def __init__(self, seen: History | None = None) -> None:
         self.seen = seen
-        self.told: dict[Key, tuple[np.ndarray, float]] = {}
+        self.releases: dict[Key, tuple[np.ndarray, float]] = {}
         """By purpose and key: the sum, and the scale of its noise."""
         self.exact: list[Any] = []
         """Answers that are told as they are, in order: a guarantee says nothing of these, and names them."""
@@ -62,7 +62,7 @@ class History:
         """Each round's plan and the sums of its updates."""
         self.called: list[tuple[ProgramCall, np.ndarray]] = []
         """Each call of a client program and its sums."""
-        self.kept: list[Any] = []
+        self.states: list[Any] = []
         """What hospitals remembered when they were sent each message."""
 
     def outcome(self, federation: Federation, job: Job, monkeypatch: pytest.MonkeyPatch) -> Outcome:
@@ -70,7 +70,7 @@ class History:
         pool: Any = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
         round_of, really = pool.round, noisy_sums.noisy_sum
 
-        def told(*arguments: Any) -> np.ndarray:
+        def releases(*arguments: Any) -> np.ndarray:
             with monkeypatch.context() as patched:
                 values = []
                 for drawn in (0.0, 1.0):
@@ -78,17 +78,17 @@ class History:
                     patched.setattr(noisy_sums, "normals", lambda origin, size, *key, x=drawn: np.full(size, x))
                     values.append(really(*arguments))
             key = arguments[5:]
-            assert key not in self.told, "two releases have the same noise"
-            self.told[key] = values[0], float(np.mean(values[1] - values[0]))
-            return values[0] if self.seen is None else self.seen.told[key][0]
+            assert key not in self.releases, "two releases have the same noise"
+            self.releases[key] = values[0], float(np.mean(values[1] - values[0]))
+            return values[0] if self.seen is None else self.seen.releases[key][0]
 
-        def spied(plan: Any, kept: Any) -> Any:
+        def spied(plan: Any, states: Any) -> Any:
             if plan.at_once:  # see answers
-                return round_of(plan, kept)
-            self.kept.append(kept)
+                return round_of(plan, states)
+            self.states.append(states)
             if self.seen is not None and sent_is_kept(plan):
-                kept = self.seen.kept[len(self.kept) - 1]
-            partials, later = round_of(plan, kept)
+                states = self.seen.states[len(self.states) - 1]
+            partials, later = round_of(plan, states)
             if plan.problem is not None and partials[0].units is not None:
                 self.sums.append((plan, partials[0].units.copy()))
                 if self.seen is not None:
@@ -109,7 +109,7 @@ class History:
             return answered
 
         with monkeypatch.context() as patched:
-            patched.setattr(noisy_answers, "noisy_sum", told)
+            patched.setattr(noisy_answers, "noisy_sum", releases)
             patched.setattr(RemoteHospitals, "answers", answers)
             pool.round = spied
             *_, outcome = JobRun(pool, job).events()
@@ -199,13 +199,13 @@ def check_pair(job_on: Callable[[Federation], Job], one: Federation, other: Fede
         second.outcome(other, job_on(other), monkeypatch)
     section = job_on(one).privacy
     assert section is not None
-    assert first.told.keys() == second.told.keys()
+    assert first.releases.keys() == second.releases.keys()
     ledger, times = events(section, outcome.ledger), Counter[tuple[str, int]]()
-    for key, (sums, deviation) in first.told.items():
+    for key, (sums, deviation) in first.releases.items():
         kind, hospital = key[0].removeprefix("dp "), key[2]
         event = ledger[kind]
         times[kind, hospital] += 1
-        moved = sums - second.told[key][0]
+        moved = sums - second.releases[key][0]
         length = np.abs(moved).sum() if isinstance(event, Laplace) else np.linalg.norm(moved)
         assert length <= deviation / event.multiplier * (1 + 1e-9), kind
         assert hospital == hospital_of or length == 0, kind

@@ -48,8 +48,8 @@ def test_what_is_infinite_is_said_beside_what_noise_covers():
     )
     none = replace(whole, covered={"server": math.inf}, clip=math.inf)
     assert none.sentence().startswith("epsilon = infinite, delta = 1e-05 for one patient against the server; covers")
-    told = none.as_json()
-    assert (told["epsilon"], told["epsilon_of_covered"], told["epsilons"], told["clip"]) == (
+    released = none.as_json()
+    assert (released["epsilon"], released["epsilon_of_covered"], released["epsilons"], released["clip"]) == (
         "inf",
         "inf",
         {"server": "inf"},
@@ -110,11 +110,11 @@ def test_releases_of_hospitals_are_composed_hospital_by_hospital():
 
 
 def test_noisy_statistics_released_with_updates_are_composed_too():
-    told = replace(ONE, releases={"server": [[("normal", 4.0, 1.0, 3), ("laplace", 5.0, 1.0, 1)]]})
+    released = replace(ONE, releases={"server": [[("normal", 4.0, 1.0, 3), ("laplace", 5.0, 1.0, 1)]]})
     by_library = PLDAccountant()
     by_library.compose(GaussianDpEvent(4.0), 6)
     by_library.compose(LaplaceDpEvent(5.0), 2)
-    assert together([told, told])[0] == pytest.approx(by_library.get_epsilon(1e-5), rel=1e-3)
+    assert together([released, released])[0] == pytest.approx(by_library.get_epsilon(1e-5), rel=1e-3)
     assert quick.least_epsilon([Gaussian(4.0), Laplace(5.0)], 1e-5) <= quick.epsilon(4.0, 1.0, 1, 1e-5) + 0.2
 
 

@@ -25,7 +25,7 @@ def frames(
     seeds: int = 3,
     figure: str = "auroc",
     traffic: dict[str, int] | None = None,
-    aside: tuple[str, ...] = (),
+    references: tuple[str, ...] = (),
     noise: float = 0.01,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """``per_seed`` and ``hospitals`` of strategies with these true means; equal means with noise 0 are equal models."""
@@ -41,7 +41,7 @@ def frames(
             by_hospital.append(pd.DataFrame({**key, **columns}))
             moved = {"bytes_down": (traffic or {}).get(strategy, 100), "bytes_up": 0}
             mean_over = float(np.average(values[seed], weights=rows))
-            per_seed.append({**key, figure: mean_over, "yardstick": strategy in aside, "undefined": 0, **moved})
+            per_seed.append({**key, figure: mean_over, "yardstick": strategy in references, "undefined": 0, **moved})
     return pd.DataFrame(per_seed), pd.concat(by_hospital, ignore_index=True)
 
 
@@ -92,7 +92,7 @@ def test_a_complex_model_that_is_better_is_taken():
 
 def test_training_alone_stands_with_the_model_that_does_best_there():
     means = {"fedavg, linear": 0.80, "local, linear": 0.70, "local, mlp": 0.83}
-    per_seed, hospitals = frames(means, aside=("local, linear", "local, mlp"))
+    per_seed, hospitals = frames(means, references=("local, linear", "local, mlp"))
     shown = evidence_from(per_seed, hospitals, "fedavg, linear", alone=("local, linear", "local, mlp"))
     assert shown is not None
     assert shown.alone is not None
@@ -105,7 +105,7 @@ def test_training_alone_stands_with_the_model_that_does_best_there():
 
 
 def test_answer_json_can_be_read_again():
-    said = answered(*frames({"fedavg": 0.80, "chip": 0.84, "local": 0.7}, aside=("local",)), "fedavg", ("local",))
+    said = answered(*frames({"fedavg": 0.80, "chip": 0.84, "local": 0.7}, references=("local",)), "fedavg", ("local",))
     tree = json.loads(json.dumps(said.as_json(), allow_nan=False))
     card = Card.read(tree)
     assert card.as_json() == {key: tree[key] for key in card.as_json()}
@@ -192,14 +192,14 @@ def test_equal_models_are_one_entry():
 
 def test_a_reference_is_no_method_and_may_be_beaten():
     means = {"fedavg": 0.80, "chip": 0.83, "local": 0.7, "centralized": 0.86}
-    said = answered(*frames(means, aside=("local", "centralized")), "fedavg", ("local",))
+    said = answered(*frames(means, references=("local", "centralized")), "fedavg", ("local",))
     assert said.card.recommended == "chip"
     assert said.card.headline == "Take chip."
     local, centralized = (reason for reason in said.reasons if reason.startswith("For reference"))
     assert local.startswith("For reference, local against chip: -0.1")
     assert local.endswith("worse.")
     assert centralized.endswith("better.")
-    beaten = answered(*frames(means | {"centralized": 0.75}, aside=("local", "centralized")), "fedavg")
+    beaten = answered(*frames(means | {"centralized": 0.75}, references=("local", "centralized")), "fedavg")
     assert any(
         reason.startswith("For reference, centralized") and reason.endswith("worse.") for reason in beaten.reasons
     )
@@ -207,7 +207,7 @@ def test_a_reference_is_no_method_and_may_be_beaten():
 
 def test_training_alone_is_taken_where_federating_is_worse():
     means = {"fedavg": 0.75, "chip": 0.751, "local": 0.80, "centralized": 0.86}
-    said = answered(*frames(means, aside=("local", "centralized")), "fedavg", ("local",))
+    said = answered(*frames(means, references=("local", "centralized")), "fedavg", ("local",))
     assert (said.card.recommended, said.card.federate) == ("local", "no")
     assert said.card.headline == "Train alone: federating ranks worse."
     assert [(way.name, way.role) for way in said.card.rows[:2]] == [("local", "taken"), ("centralized", "reference")]
@@ -216,13 +216,15 @@ def test_training_alone_is_taken_where_federating_is_worse():
 
 def test_whether_to_federate_is_said_before_any_method_is_named():
     means = {"fedavg": 0.80, "local": 0.79}
-    said = answered(*frames(means, aside=("local",), noise=0.08), "fedavg", ("local",))
+    said = answered(*frames(means, references=("local",), noise=0.08), "fedavg", ("local",))
     assert said.card.federate == "not shown"
     assert said.card.headline == "No method demonstrably beats training alone; fedavg is the reference."
-    equal = answered(*frames({"fedavg": 0.80, "local": 0.8}, aside=("local",), noise=0.002), "fedavg", ("local",))
+    equal = answered(*frames({"fedavg": 0.80, "local": 0.8}, references=("local",), noise=0.002), "fedavg", ("local",))
     assert equal.card.federate == "equal"
     assert equal.card.headline.startswith("fedavg and training alone rank alike (within 0.01)")
-    better = answered(*frames({"fedavg": 0.805, "local": 0.8}, aside=("local",), noise=0.002), "fedavg", ("local",))
+    better = answered(
+        *frames({"fedavg": 0.805, "local": 0.8}, references=("local",), noise=0.002), "fedavg", ("local",)
+    )
     line = better.card.line("federate")
     assert (better.card.federate, better.card.headline) == ("yes", "Take fedavg.")
     assert line is not None
@@ -231,7 +233,7 @@ def test_whether_to_federate_is_said_before_any_method_is_named():
 
 def test_a_method_that_beats_the_reference_is_not_called_the_reference():
     means = {"fedavg": 0.70, "chip": 0.80, "local": 0.80}
-    said = answered(*frames(means, aside=("local",), noise=0.03), "fedavg", ("local",))
+    said = answered(*frames(means, references=("local",), noise=0.03), "fedavg", ("local",))
     assert (said.card.federate, said.card.recommended) == ("not shown", "chip")
     assert said.card.headline == "No method demonstrably beats training alone; chip is better than the reference."
     limits = said.card.line("limits")
@@ -240,7 +242,7 @@ def test_a_method_that_beats_the_reference_is_not_called_the_reference():
 
 
 def test_small_hospitals_are_compared_by_themselves():
-    per_seed, hospitals = frames({"fedavg": 0.80, "local": 0.8}, aside=("local",), noise=0.004)
+    per_seed, hospitals = frames({"fedavg": 0.80, "local": 0.8}, references=("local",), noise=0.004)
     size = hospitals["hospital"].str[1:].astype(int) + 10
     gained = (size < 20) & (hospitals["strategy"] == "fedavg")
     hospitals = hospitals.assign(n_train=size, auroc=hospitals["auroc"] + 0.05 * gained)
@@ -276,13 +278,15 @@ def test_nothing_defined_and_nothing_to_compare():
 
 def test_one_method_is_compared_with_references():
     means = {"fedavg": 3.0, "local": 3.04, "centralized": 2.7}
-    said = answered(*frames(means, figure="mae", aside=("local", "centralized"), noise=0.002), "fedavg", ("local",))
+    said = answered(
+        *frames(means, figure="mae", references=("local", "centralized"), noise=0.002), "fedavg", ("local",)
+    )
     assert (said.card.recommended, said.not_dominated, said.difference_shown) == ("fedavg", (), False)
     local, central = said.reasons
     assert re.fullmatch(r"For reference, local against fedavg: \+0.0[34]\d \(.*\); worse\.", local)
     assert re.fullmatch(r"For reference, centralized against fedavg: -0.\d{3} \(.*\); better\.", central)
     assert said.caution == "3 training seeds: variation between seeds is uncertain; more seeds narrow the intervals."
-    once = answered(*frames(means, figure="mae", aside=("local", "centralized"), seeds=1, hospitals=4), "fedavg")
+    once = answered(*frames(means, figure="mae", references=("local", "centralized"), seeds=1, hospitals=4), "fedavg")
     assert once.reasons[0].endswith("; for these trained models, as one seed cannot compare methods.")
     assert once.caution.startswith("4 hospitals")
 
@@ -290,7 +294,7 @@ def test_one_method_is_compared_with_references():
 @pytest.mark.parametrize("hospitals", [20, 40])
 def test_one_seed_shows_no_difference_however_large(hospitals):
     means = {"fedavg": 0.80, "chip": 0.84, "clustered": 0.76}
-    per_seed, by_hospital = frames({**means, "local": 0.7}, hospitals=hospitals, seeds=1, aside=("local",))
+    per_seed, by_hospital = frames({**means, "local": 0.7}, hospitals=hospitals, seeds=1, references=("local",))
     said = answered(per_seed, by_hospital, "fedavg", ("local",))
     assert (said.difference_shown, said.card.recommended, said.card.federate) == (False, "fedavg", "not shown")
     assert said.not_dominated == ("fedavg", "chip", "clustered")

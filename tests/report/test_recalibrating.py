@@ -90,15 +90,15 @@ def test_what_it_did_is_measured_on_test_rows(federate: MakeFederation, tmp_path
         assert alike.text == "Recalibration leaves log loss on test rows as it is (0.2000)."
 
 
-@pytest.mark.parametrize(("after", "told"), [(0.21, True), (0.2, False), (0.19, False)])
+@pytest.mark.parametrize(("after", "reported"), [(0.21, True), (0.2, False), (0.19, False)])
 def test_a_headline_that_takes_a_recalibrated_model_says_where_that_harms(
-    after: float, told: bool, monkeypatch: pytest.MonkeyPatch
+    after: float, reported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recalibrating, "effect", lambda *_: Effect(0.2, after))
     found = recalibrating.caution([], ("fedavg", RECALIBRATED))
     assert found == (
         ("Recalibration raises log loss on test rows from 0.2000 to 0.2100: the model without it has better risks",)
-        if told
+        if reported
         else ()
     )
     good = Line("quality", "ok", "It ranks well.", {"auroc": 0.8, "low": 0.75})
@@ -124,9 +124,9 @@ def test_the_line_on_calibration_says_it_and_the_remedy_fits(
     proposed = proposal([plain], ("fedavg", "global"), 0.01)
     assert proposed is not None
     key = ("fedavg", "global")
-    told = replace(off, text=f"Risks are off. {proposed.text}")
-    more = replace(told, remedy="recalibrate it with more labelled rows than here", setting="")
-    for change, line in ((-0.1, told), (0.1, more)):
+    reported = replace(off, text=f"Risks are off. {proposed.text}")
+    more = replace(reported, remedy="recalibrate it with more labelled rows than here", setting="")
+    for change, line in ((-0.1, reported), (0.1, more)):
         with monkeypatch.context() as patch:
             patch.setattr(recalibrating, "proposal", lambda *_, change=change: replace(proposed, log_loss=change))
             assert with_recalibration(off, [plain], key, 0.01) == line, "a command is proposed only if it helps"
@@ -134,9 +134,9 @@ def test_the_line_on_calibration_says_it_and_the_remedy_fits(
     assert with_recalibration(right, [plain], key, 0.01) == right
     did = effect([done], ("fedavg", RECALIBRATED))
     assert did is not None
-    told = with_recalibration(off, [done], ("fedavg", RECALIBRATED), 0.01)
-    assert told.text == f"Risks are off. {did.text}"
-    assert told.remedy == ("take it without recalibration" if did.harms else "more labelled rows")
+    reported = with_recalibration(off, [done], ("fedavg", RECALIBRATED), 0.01)
+    assert reported.text == f"Risks are off. {did.text}"
+    assert reported.remedy == ("take it without recalibration" if did.harms else "more labelled rows")
     assert with_recalibration(right, [done], ("fedavg", RECALIBRATED), 0.01).remedy == ""
 
 

@@ -133,8 +133,8 @@ def test_shares_are_of_a_polynomial_with_40_bytes_of_the_stream_for_each_coeffic
 
 def test_neighbours_and_oneself_are_enough_for_the_threshold():
     for degree, opens in ((2, True), (1, False)):
-        told: Any = SimpleNamespace(ids=range(3), minimum=3, degree=degree, threshold=3, around={})
-        told.sharing = told.masking = told.revealing = range(3)
+        stub: Any = SimpleNamespace(ids=range(3), minimum=3, degree=degree, threshold=3, around={})
+        stub.sharing = stub.masking = stub.revealing = range(3)
         for lost in (False, True):
-            told.lost = SimpleNamespace(anybody=lost)
-            assert SecureSum.__dict__["opens"].func(told) == opens
+            stub.lost = SimpleNamespace(anybody=lost)
+            assert SecureSum.__dict__["opens"].func(stub) == opens

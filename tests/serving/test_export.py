@@ -114,7 +114,7 @@ def test_exported_models_say_the_same_without_raysim(
         owner = export(shifted, folder, form, hospital, None)
         assert owner == (ELSEWHERE if hospital is None else f"{RECALIBRATED}/10")
         folders[folder] = shifted, hospital
-    local, out = folder_of(place, "local"), tmp_path / "told"
+    local, out = folder_of(place, "local"), tmp_path / "exported"
     said = command(
         ["export", str(local), "--out", str(out), "--hospital", "12", "--format", "torch"], capsys, monkeypatch
     )

@@ -116,9 +116,9 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(here: Path, monkeypatch):
         assert "error" not in run.data.tags
         steps = [point.step for point in client.get_metric_history(run.info.run_id, "global/auroc")]
         assert sorted(steps) == [1, 2, 3, 4, 5, 6, 7]
-        kept = {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
-        assert "models.safetensors" in kept
-        assert not {"checkpoints", "resume.json"} & kept
+        stored = {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
+        assert "models.safetensors" in stored
+        assert not {"checkpoints", "resume.json"} & stored
 
 
 @pytest.mark.parametrize("compare", [False, True])
@@ -158,7 +158,7 @@ def test_a_setting_that_another_version_lacked_is_named_with_what_can_be_done(he
 
 
 @pytest.mark.parametrize(
-    ("tree", "round", "job", "kept"),
+    ("tree", "round", "job", "stored"),
     [
         ({"strategy": "fedavg"}, 5, 1, True),
         ({"strategy": "fedavg"}, 1, 1, False),
@@ -168,7 +168,7 @@ def test_a_setting_that_another_version_lacked_is_named_with_what_can_be_done(he
     ],
 )
 def test_what_the_machine_lacks_is_no_reason_to_go_on_where_nothing_is_kept(
-    tree: dict[str, Any], round: int, job: int, kept: bool, here: Path, monkeypatch
+    tree: dict[str, Any], round: int, job: int, stored: bool, here: Path, monkeypatch
 ):
     lacks = ResourceError("resources: there is none")
     stop_at(monkeypatch, round, job, lacks)
@@ -179,7 +179,7 @@ def test_what_the_machine_lacks_is_no_reason_to_go_on_where_nothing_is_kept(
     with pytest.raises(ResourceError):
         command(reading.resolve(Path("c.yaml"), reads=()), console, Path("out"), in_process=True, verbose=False)
     said = console.file.getvalue()
-    assert ("stopped; continue with 'raysim resume out'" in said) == kept, said
+    assert ("stopped; continue with 'raysim resume out'" in said) == stored, said
 
 
 def test_a_run_stopped_before_its_first_checkpoint_starts_again(here: Path, monkeypatch):
@@ -240,12 +240,12 @@ def test_a_stopped_curve_goes_on_to_its_table_and_picture(here: Path, monkeypatc
         stop_at(patch, 5, job=2)
         with pytest.raises(KeyboardInterrupt):
             begin("stopped")
-    kept = Path("stopped/curve.json").read_text()
-    for wrong in ("[]", '{"curve": {}, "lines": {}}', kept.replace('"mu"', "null")):
+    stored = Path("stopped/curve.json").read_text()
+    for wrong in ("[]", '{"curve": {}, "lines": {}}', stored.replace('"mu"', "null")):
         Path("stopped/curve.json").write_text(wrong)
         with pytest.raises(ConfigError, match="curve"):
             go_on("stopped")
-    Path("stopped/curve.json").write_text(kept)
+    Path("stopped/curve.json").write_text(stored)
     assert "fedprox, mu 1, seed 42 resumes from round 4 of 7" in go_on("stopped")
     assert Path("stopped/plots/curve.svg").exists()
     for name in ("curve.csv", "hospitals.csv", "curve.json"):

@@ -57,30 +57,30 @@ def test_a_cohort_that_is_none(ids, message):
     assert str(raised.value).startswith(message)
 
 
-BANK = np.zeros((2, 4))
+MODELS = np.zeros((2, 4))
 
 
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (BANK, "state: an array [2, 4] of float64 is not a State; return one"),
+        (MODELS, "state: an array [2, 4] of float64 is not a State; return one"),
         (State([[0.0] * 4]), "models: [[0.0, 0.0, 0.0, 0.0]] is not a float array [M, 4]; give a row for each model"),
-        (State(BANK[0]), "models: an array [4] of float64 is not a float array [M, 4]"),
-        (State(BANK.astype(np.int64)), "models: an array [2, 4] of int64 is not a float array [M, 4]"),
-        (State(BANK[:0]), "models: has no rows; give at least row 0, the global model"),
-        (State(BANK[:, 1:]), "models: the rows have 3 parameters; give each row the 4 parameters of a model"),
-        (State(BANK + np.array([[0.0], [np.nan]])), "models: row 1 is not finite; take smaller steps at the server"),
-        (State(BANK + np.array([[0, 0, 0, 0], [0, np.inf, 0, 0]])), "models: row 1 is not finite"),
-        (State(BANK, cluster=np.array([0, 1])), "cluster: has 2 values"),
-        (State(BANK, cluster=np.array([0, 1, 2, 1, 1])), "cluster: 2 is not a row of state.models; give 0 to 1"),
+        (State(MODELS[0]), "models: an array [4] of float64 is not a float array [M, 4]"),
+        (State(MODELS.astype(np.int64)), "models: an array [2, 4] of int64 is not a float array [M, 4]"),
+        (State(MODELS[:0]), "models: has no rows; give at least row 0, the global model"),
+        (State(MODELS[:, 1:]), "models: the rows have 3 parameters; give each row the 4 parameters of a model"),
+        (State(MODELS + np.array([[0.0], [np.nan]])), "models: row 1 is not finite; take smaller steps at the server"),
+        (State(MODELS + np.array([[0, 0, 0, 0], [0, np.inf, 0, 0]])), "models: row 1 is not finite"),
+        (State(MODELS, cluster=np.array([0, 1])), "cluster: has 2 values"),
+        (State(MODELS, cluster=np.array([0, 1, 2, 1, 1])), "cluster: 2 is not a row of state.models; give 0 to 1"),
         (
-            State(BANK, cluster=np.array([0, 1, OWN, 1, 1])),
+            State(MODELS, cluster=np.array([0, 1, OWN, 1, 1])),
             "cluster: -2 is not a row of state.models; give 0 to 1",
         ),
     ],
 )
 def test_a_state_that_does_not_fit(state, message):
-    answers.check_state(State(BANK, cluster=np.array([0, 1, 1, 1, 0])), VIEW)
+    answers.check_state(State(MODELS, cluster=np.array([0, 1, 1, 1, 0])), VIEW)
     with pytest.raises(Invalid) as raised:
         answers.check_state(state, VIEW)
     assert str(raised.value).startswith(message)
@@ -177,7 +177,7 @@ def view(selection: Selection, **parts: Any) -> Any:
 
 
 def test_a_selection_picks_ascending_ids_out_of_its_candidates():
-    state = State(BANK)
+    state = State(MODELS)
     assert choose(view(Picks((2, 3))), state, IDS, "sample", 1).tolist() == [2, 3]
     assert choose(view(Picks((0, 3))), state, IDS, "sample", 1).tolist() == [0, 3]
     assert choose(view(Picks(())), state, IDS, "sample", 1).tolist() == []
@@ -233,8 +233,8 @@ def test_weights_and_states_are_distinguished_from_problems_without():
         ):
             base.sent_weights(Update(IDS, sums, problem=nothing))
     with pytest.raises(TypeError, match=r"^state: is of type State; pass the Other that setup returned$"):
-        base.own_state(State(BANK), Other)
-    assert base.own_state(Other(BANK), State).models is BANK
+        base.own_state(State(MODELS), Other)
+    assert base.own_state(Other(MODELS), State).models is MODELS
 
 
 class Other(State):
@@ -259,7 +259,7 @@ def test_a_hospital_remembers_what_any_problem_of_a_chain_keeps():
 
 
 def test_the_usual_aggregation_adds_a_sum_to_each_model_and_not_one_to_all():
-    state, sums = State(BANK), np.arange(8.0).reshape(2, 4)
+    state, sums = State(MODELS), np.arange(8.0).reshape(2, 4)
     assert Strategy().aggregate(VIEW, state, Update(IDS, sums)).models.tolist() == sums.tolist()
     with pytest.raises(Invalid, match=r"^upload\.sums: 1 is not the number of models, 2; give"):
         Strategy().aggregate(VIEW, state, Update(IDS, sums[:1]))

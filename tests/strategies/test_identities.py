@@ -101,9 +101,9 @@ def test_10_chip_with_one_cluster_and_no_proximal_terms_is_fedavg(federation, al
 
 def test_11_chip_with_alpha_zero_has_equal_clusters_and_without_proximal_terms_is_fedavg(federation):
     run = {"rounds": 3, "epochs": 2}
-    pulled = run_strategy(federation, Chip(clusters=3, alpha=0.0), **run).models
-    for row in pulled[1:]:
-        assert_same(row, pulled[0])
+    by_cluster = run_strategy(federation, Chip(clusters=3, alpha=0.0), **run).models
+    for row in by_cluster[1:]:
+        assert_same(row, by_cluster[0])
     free = run_strategy(federation, Chip(clusters=3, lam=0.0, mu=0.0, alpha=0.0), **run).models
     fedavg = run_strategy(federation, FedAvg(), **run).models
     assert_same(free[0], fedavg[0])

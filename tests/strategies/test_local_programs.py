@@ -40,7 +40,7 @@ from tests.strategies.test_identities import SIZES, assert_different, assert_sam
 
 Floats = np.ndarray
 RATE, EPOCHS, BATCH = 0.1, 2, 4
-DRAWN = {"rounds": 3, "epochs": EPOCHS, "batch_size": BATCH, "selection": Uniform(0.5, 2)}
+SAMPLED = {"rounds": 3, "epochs": EPOCHS, "batch_size": BATCH, "selection": Uniform(0.5, 2)}
 
 
 @pytest.fixture
@@ -69,14 +69,14 @@ class ByHand:
         return X.T @ (1 / (1 + np.exp(-X @ theta)) - self.y[rows]) / len(rows)
 
 
-def by_hand(federation: Federation, outcome: Outcome, visit: Callable[..., Floats], uniform: bool = False) -> Floats:
-    """The global model after the outcome's rounds, with the deltas that ``visit(hand, w)`` makes."""
+def by_hand(federation: Federation, outcome: Outcome, trained: Callable[..., Floats], uniform: bool = False) -> Floats:
+    """The global model after the outcome's rounds, with the deltas that ``trained(hand, w)`` makes."""
     w = np.zeros(4)
     for t, kind, ids, _, _ in outcome.ledger.entries:
         if kind == "update":
             hands = [ByHand(federation, h, t) for h in ids.tolist()]
             weights = np.array([1.0 if uniform else len(hand.y) for hand in hands])
-            w = w + weights / weights.sum() @ np.array([visit(hand, w) for hand in hands])
+            w = w + weights / weights.sum() @ np.array([trained(hand, w) for hand in hands])
     return w
 
 
@@ -85,50 +85,50 @@ def by_hand(federation: Federation, outcome: Outcome, visit: Callable[..., Float
 )
 @pytest.mark.parametrize("model", [None, MLP], ids=["linear", "mlp"])
 def test_the_neutral_setting_is_federated_averaging(federation: Federation, strategy, model):
-    plain = run_strategy(federation, FedAvg(), model=model, **DRAWN)
-    assert_same(run_strategy(federation, strategy, model=model, **DRAWN).models, plain.models)
+    plain = run_strategy(federation, FedAvg(), model=model, **SAMPLED)
+    assert_same(run_strategy(federation, strategy, model=model, **SAMPLED).models, plain.models)
 
 
 def test_a_step_uphill(federation: Federation):
-    def visit(hand: ByHand, w: Floats) -> Floats:
+    def trained(hand: ByHand, w: Floats) -> Floats:
         start = w
         for rows in hand.batches():
             g = hand.gradient(w, rows)
             w = w - RATE * hand.gradient(w + 0.3 * g / np.linalg.norm(g), rows)
         return w - start
 
-    outcome = run_strategy(federation, FedSam(rho=0.3), **DRAWN)
-    assert_same(outcome.models[0], by_hand(federation, outcome, visit))
-    assert_different(outcome.models[0], run_strategy(federation, FedAvg(), **DRAWN).models[0])
+    outcome = run_strategy(federation, FedSam(rho=0.3), **SAMPLED)
+    assert_same(outcome.models[0], by_hand(federation, outcome, trained))
+    assert_different(outcome.models[0], run_strategy(federation, FedAvg(), **SAMPLED).models[0])
 
 
 def test_a_mixture_learns_its_share(federation: Federation):
-    kept: dict[int, tuple[Floats, float]] = {}
+    stored: dict[int, tuple[Floats, float]] = {}
     mixed: dict[int, Floats] = {}
 
-    def visit(hand: ByHand, w: Floats) -> Floats:
+    def trained(hand: ByHand, w: Floats) -> Floats:
         start = w
-        v, alpha = kept.get(hand.hospital, (w, 0.4))
+        v, alpha = stored.get(hand.hospital, (w, 0.4))
         for rows in hand.batches():
             g, m = hand.gradient(w, rows), hand.gradient(alpha * v + (1 - alpha) * w, rows)
             w, v, alpha = w - RATE * g, v - RATE * alpha * m, float(np.clip(alpha - RATE * m @ (v - w), 0, 1))
-        kept[hand.hospital] = v, alpha
+        stored[hand.hospital] = v, alpha
         mixed[hand.hospital] = alpha * v + (1 - alpha) * w
         return w - start
 
-    outcome = run_strategy(federation, Apfl(alpha=0.4), **DRAWN)
-    assert_same(outcome.models[0], by_hand(federation, outcome, visit))
+    outcome = run_strategy(federation, Apfl(alpha=0.4), **SAMPLED)
+    assert_same(outcome.models[0], by_hand(federation, outcome, trained))
     assert outcome.own_models.keys() == mixed.keys()
     for h, theta in mixed.items():
         assert_same(outcome.own_models[h], theta)
-    assert len({round(alpha, 6) for _, alpha in kept.values()}) > 1
+    assert len({round(alpha, 6) for _, alpha in stored.values()}) > 1
 
 
 def test_envelopes(federation: Federation):
     lam, steps, approach = 0.7, 3, 0.4
     thetas: dict[int, Floats] = {}
 
-    def visit(hand: ByHand, w: Floats) -> Floats:
+    def trained(hand: ByHand, w: Floats) -> Floats:
         start = w
         for rows in hand.batches():
             theta = w
@@ -138,8 +138,8 @@ def test_envelopes(federation: Federation):
         thetas[hand.hospital] = theta
         return 0.9 * (w - start)
 
-    outcome = run_strategy(federation, PFedMe(lam=lam, steps=steps, approach=approach, beta=0.9), **DRAWN)
-    assert_same(outcome.models[0], by_hand(federation, outcome, visit, uniform=True))
+    outcome = run_strategy(federation, PFedMe(lam=lam, steps=steps, approach=approach, beta=0.9), **SAMPLED)
+    assert_same(outcome.models[0], by_hand(federation, outcome, trained, uniform=True))
     for h, theta in thetas.items():
         assert_same(outcome.own_models[h], theta)
     one = {"rounds": 3, "batch_size": 0}
@@ -150,15 +150,15 @@ def test_envelopes(federation: Federation):
 def test_a_start_one_step_ahead(federation: Federation):
     alpha = 0.3
 
-    def visit(hand: ByHand, w: Floats) -> Floats:
+    def trained(hand: ByHand, w: Floats) -> Floats:
         start, others = w, stream(1, "per_fedavg: other batches", hand.round, 0, hand.hospital)
         for rows in hand.batches():
             other = others.choice(len(hand.y), len(rows), replace=False)
             w = w - RATE * hand.gradient(w - alpha * hand.gradient(w, other), rows)
         return w - start
 
-    outcome = run_strategy(federation, PerFedAvg(alpha=alpha), **DRAWN)
-    assert_same(outcome.models[0], by_hand(federation, outcome, visit))
+    outcome = run_strategy(federation, PerFedAvg(alpha=alpha), **SAMPLED)
+    assert_same(outcome.models[0], by_hand(federation, outcome, trained))
     w = outcome.models[0]
     for h in range(len(SIZES)):
         hand = ByHand(federation, h, 0)
@@ -166,8 +166,8 @@ def test_a_start_one_step_ahead(federation: Federation):
 
 
 def test_dynamic_regularisation(federation: Federation):
-    alpha, kept, w, drift = 0.5, {h: np.zeros(4) for h in range(len(SIZES))}, np.zeros(4), np.zeros(4)
-    outcome = run_strategy(federation, FedDyn(alpha=alpha), **DRAWN)
+    alpha, stored, w, drift = 0.5, {h: np.zeros(4) for h in range(len(SIZES))}, np.zeros(4), np.zeros(4)
+    outcome = run_strategy(federation, FedDyn(alpha=alpha), **SAMPLED)
     for t, kind, ids, _, _ in outcome.ledger.entries:
         if kind != "update":
             continue
@@ -175,13 +175,13 @@ def test_dynamic_regularisation(federation: Federation):
         for h in ids.tolist():
             hand, theta = ByHand(federation, h, t), w
             for rows in hand.batches():
-                theta = theta - RATE * (hand.gradient(theta, rows) - kept[h] + alpha * (theta - w))
-            kept[h] = kept[h] - alpha * (theta - w)
+                theta = theta - RATE * (hand.gradient(theta, rows) - stored[h] + alpha * (theta - w))
+            stored[h] = stored[h] - alpha * (theta - w)
             deltas.append(theta - w)
         drift = drift - alpha / len(SIZES) * np.sum(deltas, axis=0)
         w = w + np.mean(deltas, axis=0) - drift / alpha
     assert_same(outcome.models[0], w)
-    first = {**DRAWN, "rounds": 1, "selection": None}
+    first = {**SAMPLED, "rounds": 1, "selection": None}
     prox = run_strategy(federation, FedProx(mu=alpha, weights="uniform"), **first).models[0]
     assert_same(run_strategy(federation, FedDyn(alpha=alpha), **first).models[0], 2 * prox)
 
@@ -197,7 +197,7 @@ def test_steps_are_normalised(federation: Federation, optimizer: str, mu: float)
         ):
             check_job(job_of(federation, FedNova(mu=mu), optimizer=optimizer), federation)
         return
-    run = DRAWN | {"optimizer": optimizer, "rounds": 1, "selection": None}
+    run = SAMPLED | {"optimizer": optimizer, "rounds": 1, "selection": None}
     outcome = run_strategy(federation, FedNova(mu=mu), **run)
     weights = np.array(SIZES) / sum(SIZES)
     steps = np.array([EPOCHS * -(-n // BATCH) for n in SIZES], dtype=float)
@@ -232,7 +232,7 @@ class ServerNova(FedAvg):
 
 @pytest.mark.parametrize("batch_size", [0, 4, 7])
 def test_the_view_says_how_many_steps_hospitals_take(federation: Federation, batch_size: int):
-    run = DRAWN | {"batch_size": batch_size, "selection": None}
+    run = SAMPLED | {"batch_size": batch_size, "selection": None}
     assert_same(run_strategy(federation, ServerNova(), **run).models, run_strategy(federation, FedNova(), **run).models)
 
 
@@ -256,7 +256,7 @@ def test_what_a_strategy_declares_and_the_configuration_sets_otherwise_is_refuse
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 @pytest.mark.parametrize("passes", [0, 1, 3, 8])
 def test_the_geometric_median_is_that_of_the_updates(federation: Federation, weights: str, passes: int):
-    run_ = DRAWN | {"rounds": 1, "selection": None}
+    run_ = SAMPLED | {"rounds": 1, "selection": None}
     outcome = run_strategy(federation, RFA(weights=weights, passes=passes), **run_)
     updates = []
     for h in range(len(SIZES)):
@@ -273,14 +273,14 @@ def test_the_geometric_median_is_that_of_the_updates(federation: Federation, wei
 
 
 def test_the_geometric_median_is_the_same_with_masks_and_anywhere(federation: Federation):
-    job = job_of(federation, RFA(), **DRAWN)
+    job = job_of(federation, RFA(), **SAMPLED)
     alone = run(federation, job, 1)
     same_models(alone, run(federation, job, 3))
     same_models(alone, run(federation, replace(job, secure=SecureSection(mode="execute")), 2))
 
 
 def test_batch_norm_stays_at_home(federation: Federation):
-    run = DRAWN | {"model": NORMED}
+    run = SAMPLED | {"model": NORMED}
     outcome = run_strategy(federation, FedBN(), **run)
     assert_same(outcome.models, run_strategy(federation, FedPer(head=("norm",)), **run).models)
     assert outcome.private is not None
@@ -315,7 +315,7 @@ SECTIONS = {
 def test_what_happens_to_updates_happens_to_those_of_programs(federation: Federation, section: str):
     """Where a program comes to federated averaging, so it does under each section, with the same bytes and times."""
     jobs = [
-        replace(job_of(federation, strategy, **DRAWN | {"selection": All()}), **SECTIONS[section])
+        replace(job_of(federation, strategy, **SAMPLED | {"selection": All()}), **SECTIONS[section])
         for strategy in (FedSam(rho=0.0, weights="uniform"), FedAvg(weights="uniform"))
     ]
     ours, plain = (run(federation, check_job(job, federation), 2) for job in jobs)

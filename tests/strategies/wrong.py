@@ -84,7 +84,7 @@ class SumsTooFew(Strategy):
 
 
 @dataclass(frozen=True)
-class PullsToItself(Strategy):
+class ProximalTowardsItself(Strategy):
     def problem(self, view, state, ids):
         term = Proximal(0.1, np.full_like(ids, OWN))
         weights = Upload(shares(view.sizes[ids]))

@@ -86,9 +86,9 @@ def test_who_chooses_receives_all_models_and_sends_a_vector_and_a_count_for_each
 
 def test_each_row_that_is_named_comes_once():
     proximal = (Proximal(np.array([0.5, 0.0, 1.0]), np.array([1, 1, 0])), Proximal(0.0, np.array([2, 2, 2])))
-    pulled = replace(PLAIN, objective=Objective(proximal=proximal))
-    assert named_rows(pulled).tolist() == [[0, 1, OWN], [2, OWN, OWN], [0, 0, OWN]]
-    assert downlink(pulled, 5, 3).tolist() == [10, 5, 5]
+    with_proximal = replace(PLAIN, objective=Objective(proximal=proximal))
+    assert named_rows(with_proximal).tolist() == [[0, 1, OWN], [2, OWN, OWN], [0, 0, OWN]]
+    assert downlink(with_proximal, 5, 3).tolist() == [10, 5, 5]
     chain = LocalProblem(start=np.array([OWN, 2, MIXTURE]), then=LocalProblem(start=np.array([1, LAST, LAST])))
     assert named_rows(chain).tolist() == [[OWN, 1], [2, LAST], [MIXTURE, LAST]]
     assert downlink(chain, 5, 3).tolist() == [5, 5, 15]

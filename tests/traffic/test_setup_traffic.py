@@ -67,7 +67,7 @@ def federation(federate: MakeFederation) -> Federation:
     return with_patients(federate(SIZES, [4, 4, 4, 4, 4], features=D))
 
 
-def told(outcome: Outcome) -> dict[str, list[int]]:
+def sent_by_kind(outcome: Outcome) -> dict[str, list[int]]:
     """Scalars that each hospital sent before the first round, by kind."""
     return {kind: (sent // 4).tolist() for t, kind, _, sent, _ in outcome.ledger.entries if t == 0}
 
@@ -134,7 +134,7 @@ def test_hospitals_receive_the_remaining_clusters(tmp_path):
     outcome = run_strategy(sides, Cbfl(clusters=3), rounds=1)
     assert outcome.facts == {"patient_clusters": 2, "patient_clusters_found": 3}
     assert outcome.setup == Bytes(4 * 3 * (1 + (1 + 3) + 2), 4 * 3 * (1 + 1 + 1 + 3))
-    assert "clusters_left" not in told(outcome), "nothing leaves a hospital with that"
+    assert "clusters_left" not in sent_by_kind(outcome), "nothing leaves a hospital with that"
 
 
 def test_cs_rcfl_has_its_row_0(federate):
@@ -373,12 +373,12 @@ def test_tables_summaries_and_mlflow_tell_both_apart(tmp_path, monkeypatch):
 
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    kept = {
+    recorded = {
         run.data.tags["strategy"]: run.data.metrics
         for run in client.search_runs(experiments)
         if "traffic/bytes_setup_up" in run.data.metrics
     }
     assert {
         label: (metrics["traffic/bytes_setup_down"], metrics["traffic/bytes_setup_up"])
-        for label, metrics in kept.items()
+        for label, metrics in recorded.items()
     } == {label: (summary["bytes_setup_down"], summary["bytes_setup_up"]) for label, summary in summaries.items()}

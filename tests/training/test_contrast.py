@@ -79,7 +79,7 @@ def test_a_step_of_the_mlp_follows_the_whole_losss_differences(C: int) -> None:
     model = kernel("numpy", "mlp", 4, C, "float64")
     (task,) = contrasted(make_tasks([7], 4, C, model.layout.size, epochs=1, rate=1.0), model.layout.size)
     assert task.contrast is not None
-    kept = task.contrast
+    targets = task.contrast
 
     def below(theta: np.ndarray) -> np.ndarray:
         parts, a = model.layout.split(theta), task.X
@@ -87,7 +87,7 @@ def test_a_step_of_the_mlp_follows_the_whole_losss_differences(C: int) -> None:
             a = np.maximum(a @ parts[f"layers.{k}.weight"].T + parts[f"layers.{k}.bias"], 0)
         return a
 
-    previous, received = below(kept.previous), below(kept.received)
+    previous, received = below(targets.previous), below(targets.received)
 
     def loss(theta: np.ndarray) -> float:
         z = below(theta)
@@ -95,7 +95,7 @@ def test_a_step_of_the_mlp_follows_the_whole_losss_differences(C: int) -> None:
         k = len(HIDDEN)
         logits = z @ parts[f"layers.{k}.weight"].T + parts[f"layers.{k}.bias"]
         entropy = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(z)), task.y]
-        return (entropy.sum() + term(z, previous, received, kept.weight, kept.temperature)) / len(z)
+        return (entropy.sum() + term(z, previous, received, targets.weight, targets.temperature)) / len(z)
 
     (theta,) = model.train([task], Optimizer("sgd", 1.0, 0))
     np.testing.assert_allclose(task.start - theta, differences(loss, task.start), atol=1e-7)

@@ -54,7 +54,7 @@ def cohort(monkeypatch: pytest.MonkeyPatch, kind: str = "dense", *, most: int = 
     return Cohort(host, gradient, device="cpu", precision="float32"), gradient
 
 
-def visits(P: int, sizes: tuple[int, ...] = (70, 64, 33, 48, 40, 90)) -> list[Task]:
+def tasks_of(P: int, sizes: tuple[int, ...] = (70, 64, 33, 48, 40, 90)) -> list[Task]:
     tasks = make_tasks(sizes, F, C, P, proximal=1, rate=0.01, dtype=np.float32)
     frozen = np.arange(P) % 5 == 0
     return [replace(t, moments=Moments(), weights=np.linspace(0.5, 2, len(t.y)), frozen=frozen) for t in tasks]
@@ -119,7 +119,7 @@ def test_running_out_of_memory_changes_no_bit(
 ) -> None:
     terms = Optimizer(optimizer, 0.01, batch_size, weight_decay=0.1)
     model, _ = cohort(monkeypatch, kind)
-    tasks = visits(model.layout.size, (70, 64, 66, 71, 80, 90))
+    tasks = tasks_of(model.layout.size, (70, 64, 66, 71, 80, 90))
     whole = model.train(tasks, terms)
     for most in (1, 4):
         model, gradient = cohort(monkeypatch, kind, most=most)

@@ -27,19 +27,19 @@ KINDS = ["numpy", "dense", "vmap", "loop"]
 OPTIMIZERS = ["sgd", "momentum", "adam"]
 
 
-def minimise(cls: type[nn.Module], F: int, C: int, visits: list[Task], how: Optimizer) -> NDArray[np.float64]:
+def minimise(cls: type[nn.Module], F: int, C: int, updates: list[Task], how: Optimizer) -> NDArray[np.float64]:
     """The visits of one hospital, one after another with one optimiser, from the start of the first; ``[P]``."""
     module = cls(F, C).double()
     named = dict(module.named_parameters())
     sizes = [p.numel() for p in named.values()]
-    flat = torch.from_numpy(visits[0].start.copy())
+    flat = torch.from_numpy(updates[0].start.copy())
     for p, part in zip(named.values(), flat.split(sizes), strict=True):
         p.data = part.view_as(p).clone()
-    rate = visits[0].learning_rate
+    rate = updates[0].learning_rate
     solver: torch.optim.Optimizer = torch.optim.Adam(module.parameters(), lr=rate)
     if how.name != "adam":
         solver = torch.optim.SGD(module.parameters(), lr=rate, momentum=0.9 if how.name == "momentum" else 0)
-    for task in visits:
+    for task in updates:
         X, y, n = torch.from_numpy(task.X.copy()), torch.from_numpy(task.y.copy()), len(task.y)
         w = torch.ones(n, dtype=X.dtype) if task.weights is None else torch.from_numpy(task.weights)
         size = min(how.batch_size, n) if how.batch_size else n
@@ -117,21 +117,21 @@ def test_local_updates_that_carry_the_optimiser_are_one_descent(family: str, C: 
     model = model_of(kind, family, C)
     P, how = model.layout.size, Optimizer(optimizer, 0.02, 3, 0.1)
     (task, other) = weighted(make_tasks([7, 3], 3, C, P, epochs=2, proximal=1, rate=0.02))
-    visits, others = (
+    updates, others = (
         [replace(each, batches=lambda epoch, t=t: np.random.default_rng([t, epoch])) for t in range(3)]
         for each in (task, other)
     )
     theta, late, moments, theirs = task.start, other.start, Moments(), Moments()
-    for t, visit in enumerate(visits):
-        both = [replace(visit, start=theta, moments=moments), replace(others[t], start=late, moments=theirs)]
+    for t, update in enumerate(updates):
+        both = [replace(update, start=theta, moments=moments), replace(others[t], start=late, moments=theirs)]
         theta, *joined = model.train(both if t else both[:1], how)
         late = joined[0] if joined else late
     cls = Linear if family == "logistic_regression" else Perceptron
-    close(theta, minimise(cls, 3, C, visits, how), 1e-10)
+    close(theta, minimise(cls, 3, C, updates, how), 1e-10)
     close(late, minimise(cls, 3, C, others[1:], how), 1e-10)
     fresh = task.start
-    for visit in visits:
-        (fresh,) = model.train([replace(visit, start=fresh)], how)
+    for update in updates:
+        (fresh,) = model.train([replace(update, start=fresh)], how)
     assert (np.abs(fresh - theta).max() < 1e-12) == (optimizer == "sgd")
     assert (moments.first is None) == (optimizer == "sgd")
     assert moments.steps == (18 if optimizer == "adam" else 0)

@@ -86,8 +86,8 @@ def test_a_proximal_term_has_no_gradient_in_a_full_batch_step_from_its_centre() 
     rng = np.random.default_rng(4)
     X, y, start = rng.normal(size=(6, 2)), rng.integers(0, 3, 6), rng.normal(size=9)
     model = build_model("logistic_regression", 2, 3, options={}, precision="float64")
-    free, pulled = model.train([task(X, y, start), task(X, y, start, [(5.0, start)])], Optimizer("sgd", 0.1, 0))
-    np.testing.assert_allclose(pulled, free, atol=1e-14)
+    free, penalised = model.train([task(X, y, start), task(X, y, start, [(5.0, start)])], Optimizer("sgd", 0.1, 0))
+    np.testing.assert_allclose(penalised, free, atol=1e-14)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

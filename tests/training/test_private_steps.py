@@ -242,20 +242,20 @@ def test_streams_give_what_each_stream_gives():
 
 @pytest.mark.parametrize("rate", [0.002, 0.05, 0.25, 0.4])
 def test_each_toss_is_a_coin_of_its_own(rate):
-    """Of 4,000 visits: every place falls so as often as its rate says, the last ones too, and pairs as its square."""
-    tosses, visits = 60, 4000
-    fallen = np.zeros((visits, tosses), np.bool_)
-    for visit in range(visits):
-        at = heads(stream(1, "coins", visit), tosses, rate)
+    """Of 4,000 trials: every place falls so as often as its rate says, the last ones too, and pairs as its square."""
+    tosses, trials = 60, 4000
+    fallen = np.zeros((trials, tosses), np.bool_)
+    for trial in range(trials):
+        at = heads(stream(1, "coins", trial), tosses, rate)
         assert (np.diff(at) > 0).all()
-        fallen[visit, at] = True
+        fallen[trial, at] = True
     for each, chance in (
         (fallen, rate),
         (fallen[:, 1:] & fallen[:, :-1], rate**2),
         (fallen[:, 7:] & fallen[:, :-7], rate**2),
     ):
-        share, spread = each.mean(axis=0), (chance * (1 - chance) / visits) ** 0.5
-        assert np.abs(share - chance).max() < 4.5 * spread + 1 / visits
+        share, spread = each.mean(axis=0), (chance * (1 - chance) / trials) ** 0.5
+        assert np.abs(share - chance).max() < 4.5 * spread + 1 / trials
         assert abs(share.mean() - chance) < 4.5 * spread / (tosses / 2) ** 0.5
 
 
@@ -329,9 +329,9 @@ def test_a_step_s_noise_is_the_multiplier_of_clips_over_the_divisor():
 
 
 def test_buffers_hold_the_largest_batch_and_private_ones_are_of_any_rows():
-    def visit(rows: int, private: bool) -> Any:
+    def task_of(rows: int, private: bool) -> Any:
         return SimpleNamespace(y=np.zeros(rows), works=True, private=private or None)
 
-    assert largest([visit(9, False)], 3) == (9, 3)
-    assert largest([visit(9, False), visit(4, True)], 3) == (9, 4)
-    assert largest([visit(2, False)], 3) == (2, 2)
+    assert largest([task_of(9, False)], 3) == (9, 3)
+    assert largest([task_of(9, False), task_of(4, True)], 3) == (9, 4)
+    assert largest([task_of(2, False)], 3) == (2, 2)

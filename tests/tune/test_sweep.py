@@ -139,9 +139,9 @@ def alone(ended, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_recommended_configuration_run_by_itself_gives_the_test_figures_that_the_sweep_reports(ended, alone):
     out, *_ = ended
     run = json.loads((alone / "summary.json").read_text())
-    kept = json.loads((out / "recommended" / "seed-3" / "summary.json").read_text())
+    stored = json.loads((out / "recommended" / "seed-3" / "summary.json").read_text())
     for name in ("auroc", "worst_decile", "size_bias", "gini"):
-        assert run[name] == pytest.approx(kept[name], abs=1e-6)
+        assert run[name] == pytest.approx(stored[name], abs=1e-6)
     other = json.loads((out / "recommended" / "seed-4" / "summary.json").read_text())
     reported = json.loads((out / "summary.json").read_text())["recommended"]["test"]["auroc"]["mean"]
     assert reported == pytest.approx((run["auroc"] + other["auroc"]) / 2, abs=1e-6)
@@ -151,8 +151,8 @@ def test_runs_on_test_rows_have_the_files_of_any_run(ended, alone):
     out, *_ = ended
     to_go_on = {"resume.json", "checkpoints"}
     for seed in (3, 4):
-        kept = out / "recommended" / f"seed-{seed}"
-        assert {path.name for path in kept.iterdir()} == {path.name for path in alone.iterdir()} - to_go_on
+        stored = out / "recommended" / f"seed-{seed}"
+        assert {path.name for path in stored.iterdir()} == {path.name for path in alone.iterdir()} - to_go_on
     for key in ("model", "auroc", "bytes_down"):
         said = [json.loads((at / "summary.json").read_text())[key] for at in (alone, out / "recommended" / "seed-3")]
         assert said[0] == said[1]

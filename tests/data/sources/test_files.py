@@ -471,8 +471,8 @@ def test_a_table_is_the_same_however_it_is_written(
 ) -> None:
     folder = tmp_path_factory.mktemp("forms")
     # The first row says which columns are text, and which numbers with a fraction.
-    told = ("Zürich", "Größe", 15, 0)
-    table_of = [(h, w, None if x is None else x / 10, y) for h, w, x, y in [told, *rows]]
+    full_row = ("Zürich", "Größe", 15, 0)
+    table_of = [(h, w, None if x is None else x / 10, y) for h, w, x, y in [full_row, *rows]]
     frame = pd.DataFrame(table_of, columns=["hospital", "ward", "x", "died"])
     frame.to_csv(folder / "plain.csv", index=False)
     plain = table(folder / "plain.csv").read()

@@ -60,7 +60,7 @@ def test_steps_project_onto_the_spectral_set_and_onto_what_is_not_negative():
     assert relaxation.bound() == pytest.approx(M.sum() / 6 + values[:2].sum())
 
 
-class Told(SimpleNamespace):
+class FakeRelaxation(SimpleNamespace):
     """A relaxation whose bound after ``i`` steps is ``rise(i)``; notes after which steps it was asked and cut."""
 
     def __init__(self, rise, scale=1.0):
@@ -78,28 +78,28 @@ class Told(SimpleNamespace):
 
 
 def test_the_bound_s_search_asks_cuts_and_ends_by_its_count_of_steps():
-    never = Told(lambda i: -1.0)
+    never = FakeRelaxation(lambda i: -1.0)
     assert bound._ascend(never, 1.0, 0.0, np.inf) == -1.0
     assert never.asked == list(range(50, 1001, 50))
     assert never.cuts == list(range(400, 1000, 100))
     # A gap of 2 to begin with, of which a sixty-fourth is closed in each 500 steps but the last, and then a 128th.
-    slow = Told(lambda i: -1.0 + (i // 500) / 32 if i < 2000 else -1.0 + 3.5 / 32)
+    slow = FakeRelaxation(lambda i: -1.0 + (i // 500) / 32 if i < 2000 else -1.0 + 3.5 / 32)
     assert bound._ascend(slow, 1.0, 0.0, np.inf) == -1.0 + 3.5 / 32
     assert slow.steps == 2000
 
 
 def test_the_bound_s_search_ends_within_the_tolerance_without_time_or_where_all_partitions_tie(monkeypatch):
-    near = Told(lambda i: {50: 2.875, 100: 3.0}[i])
+    near = FakeRelaxation(lambda i: {50: 2.875, 100: 3.0}[i])
     assert (bound._ascend(near, 4.0, 0.25, np.inf), near.steps) == (3.0, 100)
-    below = Told(lambda i: {50: -5.25, 100: -5.0, 150: -9.0}[i])
+    below = FakeRelaxation(lambda i: {50: -5.25, 100: -5.0, 150: -9.0}[i])
     assert (bound._ascend(below, -4.0, 0.25, np.inf), below.steps) == (-5.0, 100)
     clock = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
-    late = Told(lambda i: -float(i))
+    late = FakeRelaxation(lambda i: -float(i))
     assert (bound._ascend(late, 4.0, 0.25, 2.5), late.steps) == (-3.0, 3)
-    tied = Told(lambda i: 7.0, scale=2e-14)
+    tied = FakeRelaxation(lambda i: 7.0, scale=2e-14)
     assert (bound._ascend(tied, 4.0, 0.25, np.inf), tied.steps) == (7.0, 0)
-    unlike = Told(lambda i: 4.0, scale=2.5e-14)
+    unlike = FakeRelaxation(lambda i: 4.0, scale=2.5e-14)
     assert (bound._ascend(unlike, 4.0, 0.25, np.inf), unlike.steps) == (4.0, 50)
 
 

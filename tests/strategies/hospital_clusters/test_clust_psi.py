@@ -124,7 +124,7 @@ def test_every_cluster_gives_at_least_one_hospital_a_round():
 
 
 def test_what_leaves_a_hospital_before_training(skewed):
-    def told(strategy: ClustPsi) -> dict[str, int]:
+    def sent_before_training(strategy: ClustPsi) -> dict[str, int]:
         ledger = run_strategy(skewed, strategy, rounds=1).ledger
         return {
             kind: int(bytes_[0]) // 4
@@ -132,10 +132,10 @@ def test_what_leaves_a_hospital_before_training(skewed):
             if t == 0 and kind not in TO_EXPERIMENTER
         }
 
-    assert told(ClustPsi()) == {"size": 1, "label_counts": 2}
-    assert told(ClustPsi(by=("sizes",))) == {"size": 1}
+    assert sent_before_training(ClustPsi()) == {"size": 1, "label_counts": 2}
+    assert sent_before_training(ClustPsi(by=("sizes",))) == {"size": 1}
     features, bins = 3, 4
-    assert told(ClustPsi(by=("attributes",), bins=bins)) == {
+    assert sent_before_training(ClustPsi(by=("attributes",), bins=bins)) == {
         "size": 1,
         "feature_quantiles": (bins + 1) * features,
         "feature_counts": (bins + 1) * features,

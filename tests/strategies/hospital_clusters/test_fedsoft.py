@@ -27,7 +27,7 @@ def federation(federate: MakeFederation) -> Federation:
     return federate(SIZES, [5, 6, 0, 8, 4, 3])
 
 
-def told(shares: list[list[float]], rows: list[int]) -> FederationView:
+def view_of_shares(shares: list[list[float]], rows: list[int]) -> FederationView:
     """A federation whose hospitals have these shares of their ``rows`` nearest to each of two centres."""
     return answered_by(view_of([hospital([n, 0]) for n in rows]), lambda call, i: shares[i])
 
@@ -61,7 +61,7 @@ def test_shares_are_of_rows_and_ties_go_to_the_first():
 
 
 def test_an_importance_of_nothing_is_the_floor_and_nothing_is_renormalised():
-    view = told([[1.0, 0.0], [0.25, 0.75], [0.0, 0.0]], [4, 4, 0])
+    view = view_of_shares([[1.0, 0.0], [0.25, 0.75], [0.0, 0.0]], [4, 4, 0])
     how = FedSoft(clusters=2, floor=0.01)
     state = how.setup(view)
     assert state.importance.tolist() == [[1.0, 0.01], [0.25, 0.75], [0.0, 0.0]]
@@ -72,7 +72,7 @@ def test_an_importance_of_nothing_is_the_floor_and_nothing_is_renormalised():
 
 def test_what_goes_into_a_centre_without_draws():
     """``v_sk`` in proportion to ``u_ks n_k``: 1 * 2 : .25 * 8 and .01 * 2 : .75 * 8; each centre's sum to 1."""
-    view = told([[1.0, 0.0], [0.25, 0.75], [0.5, 0.5]], [2, 8, 4])
+    view = view_of_shares([[1.0, 0.0], [0.25, 0.75], [0.5, 0.5]], [2, 8, 4])
     how = FedSoft(clusters=2, floor=0.01, selection="configured", lam=0.2)
     problem = how.problem(view, how.setup(view), np.array([0, 1]))
     assert problem.upload.weight == pytest.approx(np.array([[2 / 4, 0.02 / 6.02], [2 / 4, 6 / 6.02]]))
@@ -87,7 +87,7 @@ def test_what_goes_into_a_centre_without_draws():
 
 
 def test_a_single_row_and_little_importance_count_like_any_other():
-    view = told([[1.0, 0.0]], [1])
+    view = view_of_shares([[1.0, 0.0]], [1])
     how = FedSoft(clusters=2, floor=0.01, selection="configured")
     state = how.setup(view)
     assert how.problem(view, state, np.array([0])).upload.weight == pytest.approx(np.array([[1, 1]]))
@@ -97,7 +97,7 @@ def test_a_single_row_and_little_importance_count_like_any_other():
 def test_each_centre_draws_by_importance_and_takes_the_plain_mean():
     """Two of six hospitals each, those that are its own; hospital 6 has no rows."""
     shares = [[1.0, 0.0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1], [0, 0]]
-    view = told(shares, [5, 5, 5, 5, 5, 5, 0])
+    view = view_of_shares(shares, [5, 5, 5, 5, 5, 5, 0])
     how = FedSoft(clusters=2, fraction=0.6, floor=1e-12)
     state = how.setup(view)
     drawn = set()
@@ -114,7 +114,7 @@ def test_each_centre_draws_by_importance_and_takes_the_plain_mean():
 
 def test_a_hospital_is_sampled_for_a_centre_as_often_as_its_rows_that_are_nearest_to_it():
     """One of three each: ``u_ks n_k`` is 1, 6, 1 of 8 at the first centre, and 1, 2, 3 of 6 at the second."""
-    view = told([[0.5, 0.5], [0.75, 0.25], [0.25, 0.75]], [2, 8, 4])
+    view = view_of_shares([[0.5, 0.5], [0.75, 0.25], [0.25, 0.75]], [2, 8, 4])
     how = FedSoft(clusters=2, fraction=0.5)
     state = how.setup(view)
     draws, rounds = np.zeros((3, 2)), 3000
@@ -128,7 +128,7 @@ def test_a_hospital_is_sampled_for_a_centre_as_often_as_its_rows_that_are_neares
 
 def test_the_size_of_a_draw_is_rounded_up_but_for_what_floats_add():
     """.07 * 100 is 7.000000000000001 and makes one for each of 7 centres; .08 * 100 / 7 makes two."""
-    view = told([[1.0] * 7] * 100, [5] * 100)
+    view = view_of_shares([[1.0] * 7] * 100, [5] * 100)
     for fraction, count in ((0.07, 1), (0.08, 2), (0.14, 2), (0.15, 3)):
         how = FedSoft(clusters=7, fraction=fraction)
         weight = how.problem(view, how.setup(view), np.arange(100)).upload.weight
@@ -136,7 +136,7 @@ def test_the_size_of_a_draw_is_rounded_up_but_for_what_floats_add():
 
 
 def test_a_hospital_sampled_twice_counts_in_both_centres():
-    view = told([[0.5, 0.5], [0.5, 0.5]], [3, 3])
+    view = view_of_shares([[0.5, 0.5], [0.5, 0.5]], [3, 3])
     how = FedSoft(clusters=2, fraction=1.0)
     state = how.setup(view)
     for t in range(12):
@@ -153,7 +153,7 @@ def test_centres_become_what_was_summed_and_are_asked_about_every_so_often():
         asked.append(call.received["models"].tolist())
         return [0.5, 0.5]
 
-    view = answered_by(told([[0.5, 0.5]], [3]), answer)
+    view = answered_by(view_of_shares([[0.5, 0.5]], [3]), answer)
     how = FedSoft(clusters=2, every=3)
     state: SoftState = how.setup(view)
     for t in range(1, 8):
@@ -167,7 +167,7 @@ def test_centres_become_what_was_summed_and_are_asked_about_every_so_often():
 
 def test_a_centre_of_which_nothing_comes_back_stays():
     """Hospitals 0 and 1 are drawn by the first centre alone, 2 and 3 by the second, and only the latter answer."""
-    view = told([[1.0, 0.0], [1, 0], [0, 1], [0, 1]], [5, 5, 5, 5])
+    view = view_of_shares([[1.0, 0.0], [1, 0], [0, 1], [0, 1]], [5, 5, 5, 5])
     how = FedSoft(clusters=2, fraction=1.0, floor=1e-12, every=9)
     state = replace(how.setup(view), models=np.array([[2.0, 3.0], [1.0, 2.0], [3.0, 4.0]]))
     assert how.select(view, state, 1).tolist() == [0, 1, 2, 3]
@@ -188,7 +188,7 @@ def test_hospitals_that_are_lost_leave_numbers(seed, federate):
 
 def test_centres_draw_among_those_who_are_there():
     """``ceil(.5 * 4 / 2)`` of four for each centre; who minimises what is the same draw."""
-    view = told([[0.5, 0.5]] * 8, [5] * 8)
+    view = view_of_shares([[0.5, 0.5]] * 8, [5] * 8)
     how = FedSoft(clusters=2, fraction=0.5)
     state = how.setup(view)
     drawn = set()
@@ -204,7 +204,7 @@ def test_centres_draw_among_those_who_are_there():
 
 
 def test_a_round_after_one_that_changed_nothing_has_a_draw_of_its_own():
-    view = told([[0.5, 0.5]] * 8, [5] * 8)
+    view = view_of_shares([[0.5, 0.5]] * 8, [5] * 8)
     how = FedSoft(clusters=2, fraction=0.5)
     state = how.setup(view)
     cohorts = [how.select(replace(view, round=t), state, t).tolist() for t in range(1, 9)]

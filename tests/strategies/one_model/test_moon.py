@@ -100,8 +100,8 @@ def test_two_rounds_by_autograd(federation):
     outcome = run_strategy(federation, Moon(mu=mu, temperature=tau), rounds=2, **run)
     assert_same(outcome.models[0], theta)
     assert_different(outcome.models[0], run_strategy(federation, FedAvg(), rounds=2, **run).models[0])
-    for h, kept in previous.items():
-        assert_same(outcome.own_models[h], kept)
+    for h, stored in previous.items():
+        assert_same(outcome.own_models[h], stored)
 
 
 def test_only_the_global_model_serves_and_travels(federation):

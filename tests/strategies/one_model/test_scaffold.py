@@ -38,7 +38,7 @@ def variates(federation: Federation, strategy: Scaffold, **settings) -> tuple[Ou
             return event, seen[:-1]
         standing = run.state_after_round()
         assert standing is not None
-        variates_by_hospital = {h: kept[KEPT + "variate"] for h, kept in (standing.states or {}).items()}
+        variates_by_hospital = {h: stored[KEPT + "variate"] for h, stored in (standing.states or {}).items()}
         assert isinstance(standing.state, VariateState)
         assert len(standing.state.models) == 1, "the models holds models and nothing else"
         seen.append((standing.state.variate, variates_by_hospital))

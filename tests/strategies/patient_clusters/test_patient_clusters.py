@@ -267,5 +267,5 @@ def test_the_mean_patient_is_of_the_columns_that_the_hospital_receives():
 
 def test_a_division_that_does_not_say_how_large_it_is_costs_nothing():
     silent: Any = SimpleNamespace(count=2)
-    told: Any = SimpleNamespace(count=2, scalars=7)
-    assert (GroupSizes(silent).carries, GroupSizes(told).carries) == (0, 7)
+    sending: Any = SimpleNamespace(count=2, scalars=7)
+    assert (GroupSizes(silent).carries, GroupSizes(sending).carries) == (0, 7)

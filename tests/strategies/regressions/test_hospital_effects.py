@@ -25,7 +25,7 @@ def own_intercepts(table: Table) -> tuple[Floats, Floats, Floats, float]:
         ]
         S = np.sum([sent.hessian for sent, _ in parts], axis=0)
         step = np.linalg.solve(S, np.sum([sent.gradient for sent, _ in parts], axis=0))
-        slopes, intercepts = slopes + step, np.array([kept.moved(step) for _, kept in parts])
+        slopes, intercepts = slopes + step, np.array([effects.moved(step) for _, effects in parts])
     return intercepts, slopes, S, sum(sent.loss for sent, _ in parts)
 
 

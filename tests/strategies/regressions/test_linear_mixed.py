@@ -54,8 +54,8 @@ def test_its_derivative_is_that_of_its_value(ratio: float) -> None:
     assert of_all(ratio).restricted(96).by_ratio == pytest.approx(numeric, rel=1e-4)
 
 
-def intercepts(kept: dict[int, Floats]) -> list[float]:
-    return [float(kept[h][-1]) for h in sorted(kept)]
+def intercepts(stored: dict[int, Floats]) -> list[float]:
+    return [float(stored[h][-1]) for h in sorted(stored)]
 
 
 @pytest.mark.parametrize("unit", [1.0, 2000.0])

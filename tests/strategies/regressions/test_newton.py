@@ -98,9 +98,9 @@ def test_separated_classes_are_noticed_and_firth_fits_them(tmp_path: Path):
     outcome = run_strategy(federation, Newton(), rounds=100)
     assert outcome.facts["separated"] == outcome.facts["converged"] == 1.0
     assert_allclose(beta(outcome.models[0]), (3.4789389141, 3.6620409622, -5.1268573471), atol=1e-8)
-    told = run_strategy(federation, Newton(firth="never"), rounds=100)
-    assert (told.facts["separated"], told.facts["converged"]) == (1.0, 0.0)
-    assert told.uncertainty is None
+    fit = run_strategy(federation, Newton(firth="never"), rounds=100)
+    assert (fit.facts["separated"], fit.facts["converged"]) == (1.0, 0.0)
+    assert fit.uncertainty is None
 
 
 def test_poisson(tmp_path: Path):
