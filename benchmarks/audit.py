@@ -28,7 +28,7 @@ from raysim.training.kernels import clipped, linear_clip
 PUBLIC = ["size", "metrics", "preprocessing"]
 HOSPITAL = {"unit": "hospital", "epsilon": 2.0, "delta": 1e-3, "clip": 0.3, "declared_public": PUBLIC}
 PATIENT = {"unit": "patient", "epsilon": 1.0, "delta": 1e-5, "clip": 1.0, "declared_public": PUBLIC}
-PROMISES: dict[str, tuple[int, Any, dict[str, Any]]] = {
+GUARANTEES: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "hospital, all": (20, "all", HOSPITAL),
     "hospital, poisson": (20, {"name": "poisson", "fraction": 0.3}, HOSPITAL),
     "hospital, local": (20, "all", HOSPITAL | {"mode": "local"}),
@@ -88,7 +88,7 @@ SABOTAGES: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
 
 def audited(guarantee: str, sabotage: str, seed: int, canaries: int) -> dict[str, Any]:
     """One audit: what it said of epsilon, and whether it ended with an error."""
-    rounds, selection, privacy = PROMISES[guarantee]
+    rounds, selection, privacy = GUARANTEES[guarantee]
     config = reading.checked(
         {
             "name": "audit",
@@ -124,7 +124,7 @@ def main() -> None:
     path = given.folder / "audits.csv"
     present = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["guarantee", "sabotage", "seed"])
     done = set(present[["guarantee", "sabotage", "seed"]].itertuples(index=False, name=None))
-    for guarantee in PROMISES:
+    for guarantee in GUARANTEES:
         for sabotage in SABOTAGES:
             for seed in range(given.seeds):
                 if given.only in guarantee and (guarantee, sabotage, seed) not in done:

@@ -27,7 +27,7 @@ import pandas as pd
 import yaml
 from safetensors.numpy import load_file
 
-# Runs the command line once for each folder that it is told, each in a fork of a process that has imported what it
+# Runs the command line once for each folder that it receives, each in a fork of a process that has imported what it
 # needs. The entry point is looked up, because a checkout may keep it anywhere.
 DRIVER = """
 import json, os, sys

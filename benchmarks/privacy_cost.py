@@ -32,7 +32,7 @@ EPSILONS = (0.5, 1, 2, 4, 8)
 FIGURES = ("auroc", "pooled_auroc", "worst_decile", "size_bias", "log_loss")
 FIRST_ORDER = ("patient, pooled", "patient, local")
 """What noisy Newton is compared with at the same epsilon: DP-SGD on pooled rows, and DP-FedAvg."""
-PROMISED = ("hospital", "patient, pooled", "patient, local", "newton")
+GUARANTEES = ("hospital", "patient, pooled", "patient, local", "newton")
 KEYS = ["data", "guarantee", "epsilon", "seed"]
 
 
@@ -199,7 +199,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
         "pooled_auroc": "AUROC of all patients",
         "worst_decile": "AUROC of the worst decile",
     }
-    table = table[table["guarantee"].isin(PROMISED)].drop_duplicates(["data", "guarantee", "epsilon"])
+    table = table[table["guarantee"].isin(GUARANTEES)].drop_duplicates(["data", "guarantee", "epsilon"])
     table = table.sort_values("epsilon", kind="stable")
     looks = {name: svg.Style(3 * k, "circle") for k, name in enumerate(table["guarantee"].unique())}
     charts = []

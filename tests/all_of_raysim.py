@@ -1,4 +1,4 @@
-"""Imports every module of raysim and compiles the templates of pages, as each command would anew."""
+"""Imports every module of raysim and compiles the templates of pages, as each command would again."""
 
 from __future__ import annotations
 

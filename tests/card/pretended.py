@@ -139,7 +139,7 @@ class _Module(_DummyBackendModule):
 
 
 def computed(func: Any, args: Any, kwargs: Any) -> Any:
-    """The result of an operation, of the card where its tensors are, or where it is told to be."""
+    """The result of an operation, of the card where its tensors are, or where it is set to be."""
     here: list[CardTensor] = []
     elsewhere: list[Tensor] = []
 

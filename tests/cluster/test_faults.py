@@ -91,7 +91,7 @@ def expected(federation: Federation) -> Outcome:
 
 
 def equal(rounds: list[Round], outcome: Any, expected: Outcome) -> None:
-    """The result of an undisturbed run, and every round told once."""
+    """The result of an undisturbed run, and every round reported once."""
     assert isinstance(outcome, Outcome)
     same_models(outcome, expected)
     assert [row.round for row in rounds] == list(range(1, ROUNDS + 1))

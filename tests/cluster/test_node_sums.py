@@ -127,7 +127,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def pool(ray_here: None) -> Iterator[RayPool]:
-    """Four actors that are told to be on two nodes."""
+    """Four actors that are assigned to two nodes."""
     pool = RayPool(placement(), "cpu", timeout=600.0)
     pool.wait(600)
     yield pool

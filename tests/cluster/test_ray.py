@@ -1,4 +1,4 @@
-"""Hospital actors and the coordinator actor on a real Ray that is told it has GPUs."""
+"""Hospital actors and the coordinator actor on a real Ray that is configured with GPUs."""
 
 from __future__ import annotations
 

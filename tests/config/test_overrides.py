@@ -16,7 +16,7 @@ from raysim.core.errors import ConfigError
     [
         (["model=mlp", "model.hidden=[8]"], "model", {"hidden": [8]}),
         (["selection=uniform", "selection.fraction=0.5", "selection.minimum=3"], "selection", {"fraction": 0.5}),
-        (["strategy=fedprox", "strategy.mu=2", "strategy.label=pulled"], "strategy", {"mu": 2.0}),
+        (["strategy=fedprox", "strategy.mu=2", "strategy.label=proximal"], "strategy", {"mu": 2.0}),
         (["data=digits", "data.clients=7", "data.split.train=0.7", "data.split.test=0.3"], "data", {"clients": 7}),
         (["data.source=digits", "data.clients=7", "data.partition.alpha=1"], "data", {"clients": 7}),
     ],

@@ -1,4 +1,4 @@
-"""Exact sums: any order, no overflow, and what a hospital may send without being told that it diverged."""
+"""Exact sums: any order, no overflow, and what a hospital may send without an error that it diverged."""
 
 from __future__ import annotations
 

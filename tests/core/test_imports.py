@@ -19,7 +19,7 @@ BEFORE_RAY = {
     "raysim.config.schema": {"ray", "torch", "mlflow", "pandas"},
     "raysim.tune.plan, raysim.tune.trial": {"ray", "torch", "mlflow", "pandas", "scipy.stats", "rich"},
     "raysim.experiment.runs": {"ray", "torch", "mlflow", "sklearn", "matplotlib", "scipy.stats", "scipy.optimize"},
-    "raysim.tune.sweep, raysim.tune.answer": {"ray"},  # a Ray is told first who may reach it
+    "raysim.tune.sweep, raysim.tune.answer": {"ray"},  # a Ray is first configured for who may reach it
 }
 IN_ACTORS = {
     "raysim.cluster.hospital_actor": {"pydantic", "scipy.special", "scipy.linalg", "pandas"},

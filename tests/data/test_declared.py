@@ -270,7 +270,7 @@ def test_noisy_preprocessing_is_covered_and_paid_for(path):
 
 
 def test_sums_that_were_not_masked_are_not_counted_as_masked(path):
-    """newton hides its own sums without a section secure, but each hospital has told the sums for scaling."""
+    """newton hides its own sums without a section secure, but each hospital has sent the sums for scaling."""
     privacy = PRIVATE | {"mode": "pooled", "clip": 4, "statistics": {"preprocessing": {"noise_multiplier": 4.0}}}
     plain = {key: value for key, value in tree(path, ranges=RANGES).items() if key != "selection"}
     plain |= {"privacy": privacy, "strategy": "newton"}

@@ -115,7 +115,7 @@ def test_a_run_that_runs_all_its_rounds_may_serve_an_earlier_one(federation: Fed
     how = ended(outcome)
     assert (how.early, how.last, len(outcome.rounds)) == (False, 12, 12)
     assert how.served < 12
-    assert [row.round for row in outcome.rounds if row.metrics] == [how.served]  # what is told is of what serves
+    assert [row.round for row in outcome.rounds if row.metrics] == [how.served]  # metrics are of the model used
     said = summary(federation, outcome)
     assert (said["rounds"], said["stopped_at"], said["stop_reason"]) == (12, None, "rounds")
     assert (said["served_round"], said["validation_loss"]) == (how.served, how.loss)

@@ -55,7 +55,7 @@ def hidden(federation, strategy, secure=None, privacy=None, **settings):
 
 
 def test_a_hospitals_message_by_hand():
-    """q 2, rate .5, loss 3, delta (1, 2): F^2 = 9, and 9 + 2 * 3 * 5 / .5 = 69; a choice is told by place."""
+    """q 2, rate .5, loss 3, delta (1, 2): F^2 = 9, and 9 + 2 * 3 * 5 / .5 = 69; a choice is sent by its place."""
     moved, losses = np.array([1.0, 2.0]), iter([3.0, 4.0, 2.0, 3.0] * 2)
     model = SimpleNamespace(
         train=lambda theta, epochs=None: SimpleNamespace(theta=theta + moved),

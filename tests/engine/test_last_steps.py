@@ -108,7 +108,7 @@ def test_its_cost_is_in_the_ledger_and_in_the_last_round(clinical, federate: Mak
         0: outcome.setup.up,
         **{row.round: row.bytes_up for row in outcome.rounds},
     }
-    # The counts that the server needs are not told a second time.
+    # The counts that the server needs are not sent a second time.
     evaluations = sum(kind == MEASURED for _, kind, _, _, _ in outcome.ledger.entries)
     before = sum(kind == MEASURED for _, kind, _, _, _ in plain.ledger.entries)
     assert evaluations - before == (1 if clinical else 0)

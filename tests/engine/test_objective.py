@@ -38,7 +38,7 @@ def job(federation: Federation, strategy: Any, *, decay: float = 0.0, weights: A
 
 
 class Sequel:
-    """The optimiser of one hospital over several visits, written out: logistic regression, batches of four, rate .1."""
+    """The optimiser of one hospital over local updates, written out: logistic regression, batches of four, rate .1."""
 
     def __init__(self, name: str, theta: NDArray[np.float64], decay: float, weights: NDArray[np.float64]) -> None:
         self.name, self.theta, self.decay, self.weights = name, theta.copy(), decay, weights

@@ -198,7 +198,7 @@ def test_a_division_is_asked_once_for_each_hospital(federation: Federation):
     import tests.engine.test_patients as here
 
     Counting.__qualname__ = "Counting"
-    setattr(here, "Counting", Counting)  # noqa: B010 - so that it can be told apart by its content
+    setattr(here, "Counting", Counting)  # noqa: B010 - so that its content identifies it
     groups = Groups()
     for _ in range(3):
         for part in ("train", "test"):

@@ -99,7 +99,7 @@ def test_figures_of_a_run_are_those_of_its_model(federation: Federation) -> None
 
 
 class Asks(Strategy):
-    """Asks for losses before it does anything, and keeps what it heard."""
+    """Asks for losses before it does anything, and stores what it received."""
 
     received: list[np.ndarray]
 

@@ -1,4 +1,4 @@
-"""The geometric median of updates that nobody sees: three secure sums a round."""
+"""The geometric median of updates under secure aggregation: three sums a round."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_three_iterations_by_secure_sums_are_those_of_the_server(monkeypatch):
 
 
 def test_a_hospital_weighs_its_update_by_its_distance_from_the_point_of_its_own_sum():
-    """3, 4 from its centre are a distance of 5; an update on its centre pulls with 0.01 / nu."""
+    """3, 4 from its centre are a distance of 5; an update on its centre has weight 0.01 / nu."""
     centres = np.array([[0.0, 0.0], [1.0, 1.0], [7.0, 7.0]])
     vector, numbers = sent_in_iteration(np.array([4.0, 5.0]), centres, 1)
     assert numbers == pytest.approx([0, 0.01 / 5, 0])

@@ -160,7 +160,7 @@ class LateMistake(FedAvg):
 
 
 def test_a_mistake_of_a_later_round_says_which(federate: MakeFederation):
-    """Round 1 has been told by then; round 2 would be once its models have been evaluated, in round 3."""
+    """Round 1 has been reported by then; round 2 would be once its models have been evaluated, in round 3."""
     federation = federate([6, 5, 9])
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
     events = JobRun(pool, job_of(federation, LateMistake(), rounds=5)).run()

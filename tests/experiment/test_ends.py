@@ -1,4 +1,4 @@
-"""How a command ends that is told to: by SIGTERM at any moment, and by a plug-in that leaves the process."""
+"""How a command ends that is interrupted: by SIGTERM at any moment, and by a plug-in that leaves the process."""
 
 from __future__ import annotations
 

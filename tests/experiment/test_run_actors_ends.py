@@ -122,7 +122,7 @@ def test_ctrl_c_ends_all_runs_at_work_and_they_go_on(whole: Path, here: None, tm
     hold.touch()
     driver = started(["compare", "c.yaml", "--out", "out"], tmp_path, environment)
     runs = tmp_path / "out" / "runs"
-    # A run's process may have written its checkpoint before the driver has heard that the run began.
+    # A run's process may have written its checkpoint before the driver was informed that the run began.
     until(
         lambda: (
             (recorded(tmp_path) == 3 and len(list(runs.glob("*/seed-1/checkpoints/round-000004.*"))) == 2)
@@ -162,7 +162,7 @@ def test_of_runs_that_fail_the_first_in_order_is_reported(here: None, tmp_path: 
         raysim.compare("c.yaml", out="together")
     assert mark.exists()
     ended = statuses(tmp_path)
-    # The second is stopped where the first is heard before it.
+    # The second is stopped where the message of the first arrives before it.
     assert ended in ({"FAILED": 3}, {"FAILED": 2, "KILLED": 1})
     with pytest.raises(ValueError, match="the first") as in_order:
         raysim.compare("c.yaml", out="in_order", in_process=True)

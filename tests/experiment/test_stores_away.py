@@ -43,7 +43,7 @@ def alone(uri: str) -> dict[str, Any]:
 
 
 def at_round(monkeypatch: pytest.MonkeyPatch, round: int, event: Callable[[], None]) -> None:
-    """``event`` happens once, when that round of the first run is told."""
+    """``event`` happens once, when that round of the first run is reported."""
     show, happened = RunProgress.round, []
 
     def and_then(self: RunProgress, row: Round) -> None:

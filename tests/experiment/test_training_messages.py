@@ -1,4 +1,4 @@
-"""What commands say of training: a rate that is far too large, and methods that a setting makes one and the same."""
+"""Messages about training: a rate that is far too large, and methods that a setting makes one and the same."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_comparison_of_what_diverges_says_so() -> None:
 
 
 def test_one_step_on_all_rows_makes_fedprox_federated_averaging_and_one_entry_of_the_answer() -> None:
-    """Where a hospital takes a single step from where it starts, the pull towards there is zero, up to rounding."""
+    """Where a hospital takes a single step from where it starts, the proximal term is zero, up to rounding."""
     strategies = "strategies=[fedavg, {name: fedprox, mu: 5.0}, scaffold]"
     printed = said(commands.compare_all, strategies, "training.rounds=6", "training.batch_size=0")
     models = [load_file(f"out/runs/{label}/seed-42/models.safetensors") for label in ("fedavg", "fedprox")]

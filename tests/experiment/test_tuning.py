@@ -148,7 +148,7 @@ def test_a_comparison_tunes_and_then_compares_with_what_was_best(whole: Path):
     (sentence,) = (text for text in said if text.startswith("Tuned on validation rows, 2 trials a strategy: "))
     assert "FedAvg learning rate 0.3; Training alone learning rate 0.3." in sentence
     assert sentence in html.unescape((whole / "report.html").read_text())
-    # A run that is told the rate has the same files: tuning leaves nothing behind.
+    # A run with a given rate has the same files: tuning leaves nothing behind.
     plain = {key: value for key, value in SMALL.items() if key != "tune"}
     compare(plain | {"training": SMALL["training"] | {"learning_rate": 0.3}}, "plain")
     for name in ("hospitals.csv", "runs/fedavg/seed-1/hospitals.csv"):

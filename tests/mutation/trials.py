@@ -112,7 +112,7 @@ class Copy:
         compile(source, module, "exec")  # a mutant that cannot be read would pass for killed
         path = self.folder / module
         text = path.read_text()
-        # Bytecode is told from its source by its time and its size, which a mutant can share.
+        # Bytecode is distinguished from its source by its time and its size, which a mutant can share.
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
             compiled.unlink()
         try:

@@ -130,7 +130,7 @@ def test_a_trial_that_left_no_ledger_is_charged_to_its_end(federate):
 
 
 def test_noisy_statistics_of_earlier_starts_are_charged(federate):
-    """A run that was started twice before, and repeated three rounds, has told its counts three times."""
+    """A run that was started twice before, and repeated three rounds, has sent its counts three times."""
     federation = federate([12, 9, 10])
     section = PrivacySection(
         unit="patient", mode="pooled", rate=0.2, noise_multiplier=Z, delta=DELTA, clip=0.5,
@@ -155,7 +155,7 @@ def test_a_patient_at_two_hospitals_moves_a_sum_by_two_clips():
     """Where all patients are in each sum: normal noise of ``z`` on a change of 2, by its closed form."""
     section = PrivacySection(unit="patient", mode="pooled", rate=1.0, noise_multiplier=Z, delta=DELTA)
     everyone = PrivacyParameters(ROUNDS, 1.0, 3, (12, 9, 10), sampled=False)
-    others = [Gaussian(8.0)]  # told once by each of the two
+    others = [Gaussian(8.0)]  # sent once by each of the two
     for rounds in (ROUNDS, 0):
         moved = math.sqrt(rounds * (2 / Z) ** 2 + 2 / 8.0**2)
         epsilon = privacy_ledger._at_two_hospitals(section, everyone, rounds, others)

@@ -56,7 +56,7 @@ def hidden_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, An
             "mode": "local",
             "epsilon": 5,
             "sizes": "noisy",
-            "statistics": {"sizes": {"epsilon": 0.02}},  # so much that what is told is hardly what there is
+            "statistics": {"sizes": {"epsilon": 0.02}},  # so much that released sizes are far from the true ones
             "declared_public": ["metrics"],
         },
     }

@@ -212,7 +212,7 @@ def test_a_run_of_a_real_label_with_noisy_figures_says_what_is_covered(tmp_path)
     assert set(result.summary["privacy"]["covers"]) == {"update", "metrics"}
     assert result.summary["privacy"]["not_private"] == []
     assert 0 < result.summary["mae"] < 15
-    # A comparison says no floor of errors: that is made of the errors of all rows, which nobody has told.
+    # A comparison says no floor of errors: that is made of the errors of all rows, which nobody has sent.
     strategies = {name: value for name, value in config.items() if name != "strategy"}
     raysim.compare(strategies | {"strategies": ["fedavg", "fedprox"]}, out=tmp_path / "both", in_process=True)
     assert (tmp_path / "both" / "report.html").exists()

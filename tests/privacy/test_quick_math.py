@@ -108,7 +108,7 @@ def test_the_multiplier_keeps_the_target_and_two_tolerances_less_do_not(target, 
 
 
 def test_what_no_noise_keeps_is_refused():
-    """What is told besides costs more by itself."""
+    """A further release costs more alone."""
     assert quick.epsilon(1e9, 0.1, 5, DELTA, others=0.25) > 1.0
     with pytest.raises(ValueError, match=r"^target: no noise lowers the bound of epsilon to 1; raise"):
         quick.calibrated(1.0, 0.1, 5, DELTA, 0.25)

@@ -1,4 +1,4 @@
-"""How far one patient can move what leaves hospitals, held against what the ledger was told.
+"""How far one patient can move what leaves hospitals, held against the sensitivity in the ledger.
 
 Two federations differ by one patient (:mod:`tests.privacy.test_hospital_sensitivity`: by one hospital). The second run
 is given, wherever something leaves a hospital with noise, what the first one released, as an adversary sees one
@@ -57,7 +57,7 @@ class History:
         self.releases: dict[Key, tuple[np.ndarray, float]] = {}
         """By purpose and key: the sum, and the scale of its noise."""
         self.exact: list[Any] = []
-        """Answers that are told as they are, in order: a guarantee says nothing of these, and names them."""
+        """Answers that are sent exactly, in order: a guarantee says nothing of these, and names them."""
         self.sums: list[tuple[Any, np.ndarray]] = []
         """Each round's plan and the sums of its updates."""
         self.called: list[tuple[ProgramCall, np.ndarray]] = []

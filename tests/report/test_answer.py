@@ -115,7 +115,7 @@ def test_answer_json_can_be_read_again():
 
 
 def test_no_difference_is_an_answer_and_the_reference_stands():
-    """The other moves fewer bytes, which decides nothing: the two are not equal, only not told apart."""
+    """The other moves fewer bytes, which decides nothing: the two are not equal, only not distinguished."""
     means = {"fedavg": 0.80, "chip": 0.8001}
     said = answered(*frames(means, noise=0.05, traffic={"chip": 10}), "fedavg")
     assert not said.difference_shown
@@ -302,7 +302,7 @@ def test_one_seed_shows_no_difference_however_large(hospitals):
     alone = next(
         reason for reason in said.reasons if reason.startswith("Differences from fedavg for these trained models")
     )
-    assert "chip: +0.04" in alone, "what the trained models show is told as theirs"
+    assert "chip: +0.04" in alone, "what the trained models show is reported as theirs"
     assert {way.verdict for way in said.card.rows[1:]} == {"one seed"}
     text = " ".join(said.sentences)
     assert "worse" not in text

@@ -254,7 +254,7 @@ def matrix(size: int, *pairs: tuple[int, int]) -> np.ndarray:
 @pytest.mark.parametrize(
     ("better", "equal", "traffic", "reference", "taken", "why", "instead"),
     [
-        ((), (), (9, 1, 1), 0, 0, "reference", None),  # not told apart is no tie
+        ((), (), (9, 1, 1), 0, 0, "reference", None),  # not distinguished is no tie
         (((1, 0), (2, 0)), (), (1, 1, 1), 0, 2, "better", None),  # the best mean of those that are better
         (((1, 0), (2, 0), (1, 2)), (), (1, 1, 1), 0, 1, "better", None),  # which no other beats
         (((1, 0), (2, 0)), ((1, 2),), (1, 6, 9), 0, 1, "better", 2),  # equals: .67 of the bytes or less

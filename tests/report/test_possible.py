@@ -30,7 +30,7 @@ NO_NUMBER = re.compile(r"\b(nan|inf)\b", re.IGNORECASE)
         (Limits(-0.3, 0.1), 0.8, Limits(-0.3, 0.1)),
         (Limits(-0.1, 0.4), 0.8, Limits(-0.1, 0.2)),
         (Limits(-1.3, 1.3), 0.8, NOTHING),
-        (Limits(-0.32, 0.33), 0.9, NOTHING),  # cut to -0.32 to 0.1 it would look as if it told one side
+        (Limits(-0.32, 0.33), 0.9, NOTHING),  # cut to -0.32 to 0.1 it would look as if it showed one side
         (Limits(-0.031 - 1, -0.031 + 1), math.nan, NOTHING),
         (Limits(-0.7, -0.1), 0.9, Limits(-0.7, -0.1)),  # it excludes 0: wide, and a finding
     ],

@@ -128,7 +128,7 @@ def test_a_method_without_a_learning_rate_has_no_advice_to_lower_it(run: Result)
 
 
 def test_a_fit_that_began_again_has_not_diverged(run: Result, tmp_path: Path) -> None:
-    """Newton starts anew with Firth's penalty where classes are separated, and says that it has not converged."""
+    """Newton starts again with Firth's penalty where classes are separated, and says that it has not converged."""
     again = with_losses(run, [0.7, 0.4, 0.4, 0.4, 0.69, 0.65, 0.6])
     assert again.outcome.convergence is not None
     assert again.outcome.convergence.verdict == "diverged"

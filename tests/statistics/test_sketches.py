@@ -95,7 +95,7 @@ def test_what_is_undefined() -> None:
     y = np.array([1, 0, 0, 0, 1, 1, 0, 0, 1, 1])
     scores = np.array([0.3, 0.1, 0.2, 0.4, 0.9, 0.8, 0.1, 0.2, 0.5, 0.6])
     sums = sent(scores, y, [0, 4, 8, 10], [0, 1, 2])
-    assert np.isfinite(sums[0]).all(), "one event: its own influence is 0, that of the others is told"
+    assert np.isfinite(sums[0]).all(), "one event: its own influence is 0, that of the others is reported"
     assert (sums[1] == 0).all(), "a perfect AUROC does not vary"
     assert np.isnan(sums[2]).all(), "one class"
     with pytest.raises(ValueError, match="9 numbers were given for 10 rows"):

@@ -88,7 +88,7 @@ def move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Move]:
 
 
 def forget_installed() -> None:
-    """Have a process look anew at what is installed."""
+    """Have a process look again at what is installed."""
     installed._all_entry_points.cache_clear()
     registry.entries.cache_clear()
 

@@ -57,7 +57,7 @@ def go_on(folder: Path | str) -> str:
 
 
 def stop_at(monkeypatch, round: int, job: int = 1, error: BaseException | None = None) -> None:
-    """Raise ``error``, without one that of Ctrl-C, as soon as this round of the ``job``-th job is told."""
+    """Raise ``error``, without one that of Ctrl-C, as soon as this round of the ``job``-th job is reported."""
     begin, show, jobs = RunProgress.begin, RunProgress.round, [0]
 
     def counted(self: RunProgress, label: str, rounds: int) -> None:

@@ -71,7 +71,7 @@ def test_a_clip_that_adapts(change: Change, words: str, run):
 
 
 def without(kind: str, rounds: range, instead: str | None = None) -> Change:
-    """The ledger without what of ``kind`` was told in ``rounds``, and rounds that say they sent so much less.
+    """The ledger without what of ``kind`` was sent in ``rounds``, and rounds that say they sent so much less.
 
     ``instead``: as what it stands there then.
     """

@@ -1,4 +1,4 @@
-"""What a strategy or selection does unless it is told otherwise: the values of its paper, which results hang on."""
+"""The defaults of strategies and selections: the values of their papers, which results hang on."""
 
 from __future__ import annotations
 

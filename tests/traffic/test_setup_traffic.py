@@ -1,4 +1,4 @@
-"""What is exchanged before the first round, and with questions: exact bytes by hand, and where they are told."""
+"""What is exchanged before the first round, and with questions: exact bytes by hand, and where they are reported."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_a_selection_cannot_ask_about_a_model_that_the_server_does_not_have():
 
 @dataclass(frozen=True)
 class Listening(Selection):
-    """All candidates, once they have told their losses, which are written down."""
+    """All candidates, once they have sent their losses, which are written down."""
 
     received: list[Any] = field(default_factory=list)
 
@@ -303,7 +303,7 @@ def test_only_what_is_not_private_goes_to_the_candidates(federate):
         assert row.bytes_up == 4 * (4 + 2 * (body + 1))
 
 
-# --- Where it is told ------------------------------------------------------------------------------------------------
+# --- Where it is reported --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", [KFed(clusters=2, inherit=True), FedGmc(clusters=2), ClustPsi(by=("attributes",))])

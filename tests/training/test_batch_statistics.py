@@ -116,7 +116,7 @@ def test_statistics_of_one_full_batch_by_hand() -> None:
     for given in (task, replace(task, linear=linear)):
         (theta,) = model.train([given], Optimizer("sgd", 0.1, 0))
         after = model.layout.split(theta)
-        # torch's momentum .1, and the variance without bias; neither a gradient nor a pull nor a rate
+        # torch's momentum .1, and the variance without bias; neither a gradient nor a proximal term nor a rate
         np.testing.assert_allclose(after["0.running_mean"], 0.1 * task.X.mean(0), atol=1e-12)
         np.testing.assert_allclose(after["0.running_var"], 0.9 + 0.1 * task.X.var(0, ddof=1), atol=1e-12)
         assert (after["0.weight"] > model.layout.split(task.start)["0.weight"] + 1).all()

@@ -28,7 +28,7 @@ OPTIMIZERS = ["sgd", "momentum", "adam"]
 
 
 def minimise(cls: type[nn.Module], F: int, C: int, updates: list[Task], how: Optimizer) -> NDArray[np.float64]:
-    """The visits of one hospital, one after another with one optimiser, from the start of the first; ``[P]``."""
+    """The local updates of one hospital, one after another with one optimiser, from the start of the first; ``[P]``."""
     module = cls(F, C).double()
     named = dict(module.named_parameters())
     sizes = [p.numel() for p in named.values()]
@@ -113,7 +113,7 @@ def test_kernels_minimise_the_objective(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("family", "C"), FAMILIES)
 def test_local_updates_that_carry_the_optimiser_are_one_descent(family: str, C: int, kind: str, optimizer: str) -> None:
-    """Three visits of which each goes on where the last stopped; a neighbour joins late, with fewer steps."""
+    """Three local updates of which each goes on where the last stopped; a neighbour joins late, with fewer steps."""
     model = model_of(kind, family, C)
     P, how = model.layout.size, Optimizer(optimizer, 0.02, 3, 0.1)
     (task, other) = weighted(make_tasks([7, 3], 3, C, P, epochs=2, proximal=1, rate=0.02))

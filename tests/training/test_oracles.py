@@ -45,7 +45,7 @@ def test_adams_first_step_is_the_rate_whatever_the_gradient() -> None:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 def test_a_proximal_term_alone_solves_its_quadratic(optimizer: str) -> None:
-    # features 0 and as many events as not: the loss has no gradient at bias 0, so theta only follows the two pulls,
+    # features 0, equal classes: the loss has no gradient at bias 0, so theta follows the two proximal terms,
     # whose joint minimum is the weighted mean (.5*2 + 1.5*(-2))/2 = -1 of the weight
     F = 3
     proximal = [(0.5, np.array([2.0] * F + [0.0])), (1.5, np.array([-2.0] * F + [0.0]))]

@@ -112,7 +112,7 @@ def test_a_kernel_takes_the_steps_of_clipped_sums(
 
 @pytest.mark.parametrize(("name", "classes", "options"), MODELS)
 def test_private_steps_leave_nothing_behind_in_a_model(name, classes, options):
-    """Rows of theirs are turned and shortened in memory that later visits use."""
+    """Rows of theirs are turned and shortened in memory that later local updates use."""
     used, solver = model(name, classes, **options), Optimizer("sgd", 0.2, 2)
     private = task_of(used, classes, [1] * 7, clip=0.05)
     plain = replace(private, private=None, batches=lambda epoch: stream(1, "batch", epoch))
@@ -307,7 +307,7 @@ def test_the_gradient_of_a_contrastive_term_is_clipped_with_that_of_the_loss(pat
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("clip", [0.05, 0.3, 10.0])
 def test_rows_turned_by_their_labels_give_the_bits_of_rows_as_they_are(precision, clip):
-    """Where rows have weights they are not turned, and a weight of 1 changes nothing. Later visits are as ever."""
+    """Where rows have weights they are not turned, and a weight of 1 changes nothing. Later updates are as ever."""
     built = model("logistic_regression", 2, precision)
     turned = task_of(built, 2, [1] * 40, clip=clip)
     as_they_are = replace(turned, weights=np.ones(40))

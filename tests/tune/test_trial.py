@@ -192,7 +192,7 @@ def test_a_trial_goes_on_from_another_ones_standing_with_its_own_settings():
 
 def test_a_trials_standing_is_kept_in_files_that_hold_no_code(tmp_path, monkeypatch):
     """What population-based training hands on: the next process goes on from it as if it had never stopped."""
-    monkeypatch.setattr(importing, "_standing", None)  # a process of its own would keep what it is told
+    monkeypatch.setattr(importing, "_standing", None)  # a process of its own would keep what it receives
     paced = {"name": "asha", "objective": "auroc"}
     plan, _ = make_plan(small_tree(seeds=[1, 2], training__rounds=4, sweep__scheduler=paced))
 
@@ -220,7 +220,7 @@ def test_the_scheduler_receives_all_bytes_so_far(monkeypatch: pytest.MonkeyPatch
     objectives = {"auroc": "max", "bytes_down": "min", "bytes_up": "min"}
     plan, _ = make_plan(small_tree(seeds=[1, 2], sweep__scheduler=asha, sweep__objectives=objectives))
     process = TrialProcess.__new__(TrialProcess)
-    monkeypatch.setattr(importing, "_standing", None)  # a process of its own would keep what it is told
+    monkeypatch.setattr(importing, "_standing", None)  # a process of its own would keep what it receives
     process._trial_info = None
     process.setup({"trial": {"params": {}}}, plan, whole(plan), [], tmp_path / "alive")
     bytes_down, rounds = [], {1: [], 2: []}

@@ -175,8 +175,8 @@ def test_a_round_takes_what_its_own_hospital_needs():
 
 def test_a_hospital_without_a_group_behind_those_that_have_some_trains_nothing():
     """Hospital 0 has two groups of its 5 rows, hospital 1 one of 4 rows, for 3 and 2 epochs."""
-    visit = SimpleNamespace(training=SimpleNamespace(epochs=np.array([3, 3, 2])))
-    problem: Any = SimpleNamespace(groups=SimpleNamespace(hospital=np.array([0, 0, 1])), chain=(visit,))
+    phase = SimpleNamespace(training=SimpleNamespace(epochs=np.array([3, 3, 2])))
+    problem: Any = SimpleNamespace(groups=SimpleNamespace(hospital=np.array([0, 0, 1])), chain=(phase,))
     view: Any = SimpleNamespace(sizes=np.array([5, 4, 0]), local_epochs=1)
     assert trained_rows(view, np.array([0, 1, 2]), problem).tolist() == [15, 8, 0]
 
@@ -426,9 +426,9 @@ def test_a_hospital_that_leaves_during_its_local_update_is_lost_when_it_leaves()
     """From second 10: done at 12, gone at 11 of 13, gone before it began, and to stay until the end of the local
     update."""
     perfect = resolve(system(), tuple("abcd"), 1)
-    visits = answers(perfect, 1, np.arange(4), 10.0, np.array([2.0, 3, 4, 5]), np.array([99.0, 11, 5, 15]), 1)
-    assert visits.ends.tolist() == [12, 11, 10, 15]
-    assert visits.lost.tolist() == [False, True, True, False]
+    ends = answers(perfect, 1, np.arange(4), 10.0, np.array([2.0, 3, 4, 5]), np.array([99.0, 11, 5, 15]), 1)
+    assert ends.ends.tolist() == [12, 11, 10, 15]
+    assert ends.lost.tolist() == [False, True, True, False]
 
 
 def test_late_updates_have_the_age_of_their_own_start(monkeypatch):
@@ -455,8 +455,8 @@ def test_late_updates_have_the_age_of_their_own_start(monkeypatch):
 
 def test_who_drops_out_does_so_by_its_own_chance():
     lossy = resolve(system(hospitals={"b": {"dropout": 0.999}}), ("a", "b", "c"), 1)
-    visits = answers(lossy, 1, np.array([1, 2]), 0.0, np.array([2.0, 3]), None, 1)
-    assert visits.lost.tolist() == [True, False]
+    ends = answers(lossy, 1, np.array([1, 2]), 0.0, np.array([2.0, 3]), None, 1)
+    assert ends.lost.tolist() == [True, False]
 
 
 @given(

@@ -165,7 +165,7 @@ def test_what_is_sent_is_what_the_paper_says(federate: MakeFederation):
     assert [sent.get(("model", h)) for h in range(4)] == [4, None, 4, 4]
     assert [sent.get(("transfer_losses", h)) for h in range(4)] == [3, None, 3, 3]
     (setup,) = outcome.rounds
-    # All four have told how many rows they have.
+    # All four have sent their numbers of rows.
     assert (setup.round, setup.bytes_up, setup.bytes_down) == (0, 4 * (4 + 3 * (4 + 3)), 4 * 3 * 3 * 4)
     assert (outcome.setup, outcome.traffic) == (Bytes(setup.bytes_down, setup.bytes_up), Bytes())
     alone = shot(federation, CsRcfl(clusters="each"))

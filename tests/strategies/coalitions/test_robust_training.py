@@ -132,7 +132,7 @@ def test_what_certificates_are_made_of():
 
 @pytest.mark.parametrize(("at", "kept"), [(0, True), (3, False)])
 def test_the_prevalence_alone_is_optimal_up_to_the_gradient_of_a_feature(at, kept):
-    """Three of four are positive: the one feature pulls by 1/4 or 3/4 of 1/4, on either side of the radius."""
+    """Three of four are positive: the one feature has a gradient of 1/4 or 3/4 of 1/4, on either side of the radius."""
     X = np.zeros((4, 1))
     X[at] = 1.0
     fit = train_logistic(X, np.array([1.0, 1.0, 1.0, -1.0]), 0.1, intercept=True)

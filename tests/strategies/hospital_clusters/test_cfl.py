@@ -183,14 +183,14 @@ def test_a_late_delta_stands_until_the_next_split():
     deltas = [{0: V, 1: -V}, {1: -V}, {2: V, 3: -V}]
     first, second, third = rounds(EAGER, [4] * 4, *deltas)
     assert len(first.models) == len(second.models) == 2
-    assert len(first.log) == len(second.log) == 0, "hospitals 2 and 3 have not been heard"
+    assert len(first.log) == len(second.log) == 0, "hospitals 2 and 3 have sent no update"
     assert members(third).tolist() == [2, 3, 2, 3]
     assert third.models[2] == pytest.approx(second.models[1] + V), "only this round's participants move it"
     assert third.models[3] == pytest.approx(second.models[1] - V)
 
 
 def test_a_cluster_that_waits_for_deltas_does_not_keep_others_from_their_tests():
-    """Of the first part hospital 0 alone is heard after the split, of the second all are: u = g = 5."""
+    """Of the first part hospital 0 alone sends updates after the split, of the second all are: u = g = 5."""
     after = rounds(EAGER, [4] * 6, {i: V * (-1) ** i for i in range(6)}, {0: V, 1: -V, 3: -V, 5: -V})[-1]
     assert after.log == pytest.approx(np.array([[1, 1, 0, 5], [2, 3, 5, 5]]))
 

@@ -172,7 +172,7 @@ def test_asking_costs_k_models_down_and_k_losses_up_in_the_rounds_in_which_it_ha
         assert row.bytes_down == plain.bytes_down + asked * 4 * 6 * 3 * size
         assert row.bytes_up == plain.bytes_up + asked * 4 * 6 * 3
     signatures = [t for t, kind, _, _, _ in outcome.ledger.entries if kind == "signature"]
-    assert signatures == [0], "they were told once"
+    assert signatures == [0], "they were sent once"
 
 
 def test_a_hierarchy_whose_models_are_one_is_reclustered_without_harm(federation):

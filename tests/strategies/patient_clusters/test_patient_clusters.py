@@ -1,4 +1,4 @@
-"""FedGMC, CBFL and k-FED: identity 17, clusters that are there to be found, what is told, and bad input."""
+"""FedGMC, CBFL and k-FED: identity 17, clusters that are there to be found, what is sent, and bad input."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def type_of(X: np.ndarray) -> np.ndarray:
 
 
 def typed(folder: Path, shares: list[list[float]], train: int = 60, test: int = 40) -> Federation:
-    """Hospitals with these shares of three types of patients, told by two features; for each type another of two
+    """Hospitals with these shares of three types of patients, marked by two features; for each type another of two
     further features decides the label, or the first of them the other way round. The last feature is binary.
     """
     rng = np.random.default_rng(3)
@@ -104,7 +104,7 @@ def test_a_proximal_term_towards_the_mean_costs_each_hospital_one_more_model_dow
 
 @pytest.mark.parametrize("method", METHODS)
 def test_patient_clusters_that_matter_are_found_and_pay(method, tmp_path):
-    """Labels contradict each other between types of patients, who are told apart by other features."""
+    """Labels contradict each other between types of patients, who differ in other features."""
     federation = typed(tmp_path / "typed", MIXED)
     run = {"rounds": 15, "epochs": 2, "batch_size": 16, "learning_rate": 0.3}
     outcome, fedavg = run_strategy(federation, method(), **run), run_strategy(federation, FedAvg(), **run)

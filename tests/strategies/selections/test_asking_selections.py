@@ -292,7 +292,7 @@ def test_clusters_of_patients_say_of_how_many_rows_each_loss_is(federation):
 
 
 def test_a_loss_of_each_group_of_its_rows_travels(federation):
-    """One scalar more for each model that a hospital trains, and none for the number of rows, which it has told."""
+    """One scalar more for each model that a hospital trains, and none for the number of rows, which it has sent."""
     plain, haccs = (
         run_strategy(federation, KFed(clusters=2), selection=how, **RUN)
         for how in (All(), Haccs(fraction=1.0, minimum=1))
@@ -361,7 +361,7 @@ def test_haccs_clusters_by_counts_with_the_noise_that_is_asked_for(privacy_epsil
 
 
 def test_haccs_uses_the_loss_of_the_received_model(federation):
-    """With Ditto a hospital's own model is trained after the received one; what is told is of the received one, before
+    """With Ditto a hospital's own model is trained after the received one; what is sent is of the received one, before
     it is trained: in round t that of round t - 1.
     """
     run = {"batch_size": 0, "learning_rate": 0.5, "epochs": 3}
@@ -376,7 +376,7 @@ def test_haccs_uses_the_loss_of_the_received_model(federation):
             expected = [log_loss(federation, h, received) for h in range(len(SIZES))]
             assert standing.memory["losses"] == pytest.approx(expected, abs=1e-12)
         received = run_strategy(federation, FedAvg(), rounds=t, **run).models[0]
-    assert expected[0] < np.log(2) - 0.05, "what is told changes from round to round"
+    assert expected[0] < np.log(2) - 0.05, "what is sent changes from round to round"
 
 
 def log_loss(federation: Federation, h: int, theta: np.ndarray) -> float:

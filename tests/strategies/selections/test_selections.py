@@ -31,7 +31,7 @@ RUN: dict[str, Any] = {"rounds": 4, "epochs": 2}
 
 @pytest.fixture(params=SELECTIONS)
 def selection(request) -> Selection:
-    """The selection with its defaults, but for few hospitals, where it can be told how many."""
+    """The selection with its defaults, but for few hospitals, where their number can be set."""
     built = registry.load("selections", request.param, "selection.name")()
     assert isinstance(built, Selection)
     few = {"fraction": 0.5, "minimum": 2, "candidates": 4}

@@ -485,7 +485,7 @@ def test_bytes_of_early_stopping_when_rounds_are_repeated(tmp_path):
 
 
 def test_all_trees_are_grown_though_fewer_are_best(tmp_path):
-    """More rounds would change nothing, so nobody is told to train longer."""
+    """More rounds would change nothing, so no advice says to train longer."""
     federation = federation_of(tmp_path, rows_of(400), np.arange(400) % 3, train=0.5, validation=0.25, test=0.25)
     job = job_of(federation, FederatedTrees(), rounds=12, model=model(trees=12, rate=1.0))
     outcome = run(federation, replace(job, stop=StopSection(patience=12)), 1)
