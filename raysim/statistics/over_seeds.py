@@ -30,13 +30,21 @@ class OverSeeds(NamedTuple):
 
 
 def over_seeds(
-    value: ArrayLike, low: ArrayLike, high: ArrayLike, *, within: tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf)
+    value: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    *,
+    within: tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf),
+    ratio: ArrayLike = False,
 ) -> OverSeeds:
     """Return the mean of the figures ``value [S, ...]`` over ``S`` training seeds, with its 95 % interval.
 
     ``low`` and ``high`` are the limits of each seed's own 95 % interval. If only one seed defines the figure, the
     result is the interval of this seed, which does not cover differences between seeds. Limits are clipped to the
     possible range ``within``: two numbers, or two arrays ``[...]``.
+
+    Where ``ratio`` (``[...]``, or one value for all) is True, the distances of the limits from the mean are computed on
+    the log scale, unless a seed's lower limit is 0.
     """
     v, lower, upper = (np.asarray(each, dtype=np.float64) for each in (value, low, high))
     defined = np.isfinite(v)
@@ -47,6 +55,15 @@ def over_seeds(
     with np.errstate(over="ignore"):  # a model that has diverged has infinite limits
         of_seeds = squared_reach(v, mean, defined)
         low_end, high_end = mean - np.sqrt(np.square(below) + of_seeds), mean + np.sqrt(np.square(above) + of_seeds)
+    if np.any(ratio):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            logs = over_seeds(*map(np.log, (v, lower, upper)))
+            factors = np.exp(logs.low - logs.value), np.exp(logs.high - logs.value)
+        # One seed keeps its own limits to the last bit.
+        by_log = np.asarray(ratio) & (seeds > 1) & ~(lower <= 0).any(axis=0)
+        low_end, high_end = (
+            np.where(by_log, mean * f, end) for f, end in zip(factors, (low_end, high_end), strict=True)
+        )
     return OverSeeds(mean, np.clip(low_end, *within), np.clip(high_end, *within), seeds)
 
 

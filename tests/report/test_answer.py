@@ -111,7 +111,7 @@ def test_answer_json_can_be_read_again():
     assert card.as_json() == {key: tree[key] for key in card.as_json()}
     assert set(FACTS) >= {line["fact"] for line in tree["lines"]}
     assert {"use", "forbids", "calibration", "harmed", "federate", "predicts"} <= tree.keys()
-    assert (tree["use"], tree["forbids"], tree["federate"]) == ("risks", [], "yes")
+    assert (tree["use"], tree["forbids"], tree["federate"]) == ("ranking", [], "yes")
 
 
 def test_no_difference_is_an_answer_and_the_reference_stands():

@@ -156,6 +156,15 @@ def test_the_block_of_a_card() -> None:
     assert answers.block(alone, "main", 300.0, "", "").what == "main: death, 5 min"
 
 
+def test_risks_that_are_not_demonstrated_to_be_right_have_the_first_note() -> None:
+    risks = Line("calibration", "open", "It is not demonstrated that risks are right: 1.36. Off at none.")
+    card = dataclasses.replace(CARD, lines=(risks, Line("fairness", "ok", "No gap.")))
+    notes = answers.block(card, "main", 1.0, "", "").notes
+    assert notes == ["It is not demonstrated that risks are right: 1.36.", "No gap."]
+    values = dataclasses.replace(card, use="values")
+    assert answers.block(values, "main", 1.0, "", "").notes == ["No gap."]
+
+
 def test_where_all_is_recalibrated_rows_say_the_method() -> None:
     ways = [
         dataclasses.replace(way, name=f"{way.name}, recalibrated", key=(way.key[0], "recalibrated")) for way in WAYS

@@ -549,6 +549,7 @@ HARMFUL = quality(CLASSIFICATION, 0.84, Limits(0.81, 0.87), 20, useful(-0.02, -0
 COIN = quality(CLASSIFICATION, 0.52, Limits(0.47, 0.57), 20, useful(0.01, 0.02))
 RIGHT = calibration(made(0.95, (0.91, 0.99), 0.3, CALM, 5), NAMES)[1]
 OFF = calibration(made(0.32, (0.30, 0.35), 0.3, CALM, 5), NAMES)[1]
+VAGUE = calibration(made(1.36, (0.5, 2.8), 0.3, CALM, 0), NAMES)[1]
 ENOUGH, TOO_FEW = limiting.limits(data(), pair(0.01)), limiting.limits(data(2), pair(0.01))
 
 
@@ -566,7 +567,9 @@ def said(
     ("federated", "calibrated", "fields", "words", "use"),
     [
         ("yes", RIGHT, {}, "Take FedAvg.", "risks"),
-        ("yes", NOT_MEASURED, {}, "Take FedAvg.", "risks"),
+        ("yes", NOT_MEASURED, {}, "Take FedAvg.", "ranking"),
+        # No fault is demonstrated, but neither that risks are right.
+        ("yes", VAGUE, {}, "Take FedAvg.", "ranking"),
         (
             "yes",
             OFF,

@@ -21,6 +21,24 @@ def test_the_interval_by_hand() -> None:
     assert mean.seeds == 3
 
 
+def test_a_ratio_has_the_limits_of_its_logarithm_by_hand() -> None:
+    """The additive lower limit of these three ratios would be 0: at most 2.8, as little as nothing."""
+    value, low, high = np.array([1.0, 1.1, 2.0]), np.array([0.6, 0.7, 1.3]), np.array([1.6, 1.7, 2.9])
+    ratio, plain = (over_seeds(value, low, high, within=(0.0, np.inf), ratio=each) for each in (True, False))
+    seeds = t.ppf(0.975, 2) ** 2 * np.log(value).var(ddof=1) / 3
+    below, above = np.log(value / low).mean(), np.log(high / value).mean()
+    assert (plain.low, ratio.value) == (0.0, value.mean())
+    assert ratio.low == pytest.approx(value.mean() / np.exp(np.sqrt(below**2 + seeds)), rel=1e-12)
+    assert ratio.high == pytest.approx(value.mean() * np.exp(np.sqrt(above**2 + seeds)), rel=1e-12)
+
+
+def test_a_seed_without_an_event_or_alone_has_no_logarithm() -> None:
+    value, low, high = [[0.0, 0.8, 0.5], [0.4, NAN, 0.6]], [[0.0, 0.3, 0.2], [0.1, NAN, 0.3]], [[0.9, 1.7, 1.0]] * 2
+    which = [True, True, False]
+    ratio, plain = (over_seeds(value, low, high, within=(0.0, 2.0), ratio=each) for each in (which, False))
+    np.testing.assert_array_equal(ratio, plain)
+
+
 def test_seeds_that_do_not_define_a_figure_take_no_part() -> None:
     value = [[0.1, 0.5, NAN, 0.2], [0.3, NAN, NAN, 0.4]]
     low = [[0.0, 0.4, NAN, NAN], [0.2, NAN, NAN, 0.3]]

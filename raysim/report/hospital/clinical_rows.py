@@ -26,6 +26,8 @@ from raysim.report.svg import Style
 from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
 
+RATIO = "observed_over_expected"
+
 TEXTS = ("hospital", "model", "figure", "undefined")
 
 _PARSED = {
@@ -162,7 +164,7 @@ def possible(figure: str) -> tuple[float, float]:
     ((0.0, 1.0), (0.0, inf), (-inf, inf))
     """
     if figure.startswith(("sensitivity", "specificity", "ppv", "npv", "calibration_error", "observed")):
-        return 0.0, np.inf if figure == "observed_over_expected" else 1.0
+        return 0.0, np.inf if figure == RATIO else 1.0
     return -np.inf, np.inf
 
 
@@ -211,9 +213,10 @@ def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") 
     first = stacked[seed == 0].reset_index(drop=True)
     figures = np.full((3, seed.max(initial=0) + 1, len(first)), np.nan)
     figures[:, seed, group] = stacked[[value, "low", "high"]].to_numpy(float).T
-    bounds = [possible(str(name)) for name in (first["figure"] if "figure" in first else [value] * len(first))]
-    lowest, highest = np.array(bounds).reshape(-1, 2).T
-    return first, over_seeds(*figures, within=(lowest, highest))
+    names = first["figure"].astype(str).tolist() if "figure" in first else [value] * len(first)
+    lowest, highest = np.array([possible(name) for name in names]).reshape(-1, 2).T
+    ratios = np.array([name == RATIO for name in names], dtype=bool)
+    return first, over_seeds(*figures, within=(lowest, highest), ratio=ratios)
 
 
 def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

@@ -105,8 +105,8 @@ class Card:
     rows: tuple[MethodRow, ...]
     """The rows of the table: the recommended method, references, then other methods by their means."""
     use: Use
-    """The permitted use of the model: ``risks``, only ``ranking`` patients, ``values`` (of a numeric label), or
-    ``none``."""
+    """The permitted use of the model: ``risks`` (if demonstrably right), only ``ranking`` patients, ``values`` (of a
+    numeric label), or ``none``."""
     federate: Federate
     """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (equivalent), ``not shown``
     (undecided) or ``not tested`` (training alone was not run)."""

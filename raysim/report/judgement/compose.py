@@ -121,7 +121,7 @@ def comparison_card(
             one_seed=evidence.one_seed or not all(each.of_training for each in evidence.of_references),
             alone_taken=to_alone,
             act_at=_act_at(useful),
-            cautions=(*recalibrating.caution(results, taken.key), *remarks.cautions),
+            cautions=remarks.cautions,
             recalibrated=taken.key[1] == RECALIBRATED,
             larger=evidence.kind.larger,
             stands=stands(evidence),
@@ -182,7 +182,7 @@ def run_card(
             one_seed=True,
             alone_taken=False,
             act_at=_act_at(useful),
-            cautions=(*recalibrating.caution([result], key), *remarks.cautions),
+            cautions=remarks.cautions,
             recalibrated=key[1] == RECALIBRATED,
         ),
         runs=([result], key),
@@ -224,6 +224,7 @@ def _composed(
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, runs[0][0].federation.hospitals, others)
         calibration_line = recalibrating.with_recalibration(calibration_line, *runs, own.p)
+        numbers["state"] = calibration_line.state
     limits_of_level, elsewhere = level_interval(kind, level, data)
     quality_line = quality(kind, level.difference, limits_of_level, level.hospitals, useful, elsewhere=elsewhere)
     lines = [

@@ -141,7 +141,7 @@ def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
         np.array([getattr(each, name) for each in together]) for name in ("ratio", "low", "high", "rows", "expected")
     )
     most = float(np.mean(rows / np.where(expected > 0, expected, np.nan)))  # the ratio if every row were an event
-    pooled = over_seeds(ratio, low, high, within=(0.0, most if np.isfinite(most) else np.inf))
+    pooled = over_seeds(ratio, low, high, within=(0.0, most if np.isfinite(most) else np.inf), ratio=True)
     folders = [r.folder for r in results if r.label == key[0] and key[1] in r.outcome.scores]
     chances = [
         _between_hospitals(read_csv(folder / EQUITY), key[1]) for folder in folders if (folder / EQUITY).is_file()

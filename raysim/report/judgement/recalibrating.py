@@ -20,20 +20,26 @@ from raysim.core.words import counted
 from raysim.engine.job import Result
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.report.judgement.card import Line
+from raysim.report.judgement.facts.calibration import REMEDY
 from raysim.report.panel import Key
 from raysim.report.tables import made_of
-from raysim.statistics.clinical.recalibration_benefit import ENOUGH_ROWS, benefit, rarer_class, recommended
+from raysim.statistics.clinical.recalibration_benefit import ENOUGH_ROWS, benefit, enough, rarer_class
 
 PRINTED = 0.5e-4
 """The smallest change of log loss that shows in four decimals."""
+
+RAISED, WITHOUT = "recalibration raised log loss", "take it without recalibration"
+
+MORE_ROWS = f"{REMEDY} with more labelled rows than here"
+NO_ROWS = "set validation rows aside (data.split) and recalibrate it"
 
 
 @dataclass(frozen=True)
 class Proposal:
     """Whether to recalibrate a model, and why."""
 
-    worth: bool
-    """Whether calibration differs demonstrably between hospitals, they have enough rows, and log loss would fall."""
+    remedy: str
+    """The recommended action: to recalibrate the model, or what recalibration needs first."""
     text: str
     """The reason, with the estimated effect and cost."""
     log_loss: float
@@ -72,27 +78,22 @@ class Effect:
 def with_recalibration(line: Line, results: Sequence[Result], key: Key, spread: float) -> Line:
     """Add to the card's calibration ``line`` how recalibration changed, or would change, the model's log loss.
 
-    ``spread`` is the p-value of the hypothesis that calibration is equal at all hospitals.
+    A recalibration that raised log loss forbids the use of risks. ``spread`` is the p-value of the hypothesis that
+    calibration is equal at all hospitals.
     """
     done = effect(results, key)
     if done is not None:
-        remedy = line.remedy and ("take it without recalibration" if done.harms else "more labelled rows")
-        return replace(line, text=f"{line.text} {done.text}", remedy=remedy, setting="")
+        told = replace(line, text=f"{line.text} {done.text}", setting="")
+        if not done.harms:
+            return replace(told, remedy="more labelled rows") if line.state == "warn" else told
+        short = ", ".join(filter(None, [line.short, RAISED]))
+        figure = line.figure and {**line.figure, "state": "warn"}
+        return replace(told, state="warn", figure=figure, remedy=WITHOUT, forbids=True, short=short)
     proposed = proposal(results, key, spread) if line.state == "warn" else None
     if proposed is None:
         return line
-    remedy, setting = line.remedy, line.setting
-    if np.isnan(proposed.log_loss):
-        remedy, setting = "set validation rows aside (data.split) and recalibrate it", ""
-    elif proposed.log_loss >= 0:
-        remedy, setting = f"{line.remedy} with more labelled rows than here", ""
-    return replace(line, text=f"{line.text} {proposed.text}", remedy=remedy, setting=setting)
-
-
-def caution(results: Sequence[Result], key: Key) -> tuple[str, ...]:
-    """Return a clause for the headline if recalibration of the model ``key`` raised its log loss."""
-    done = effect(results, key)
-    return (done.text.rstrip("."),) if done is not None and done.harms else ()
+    setting = line.setting if proposed.remedy == REMEDY else ""
+    return replace(line, text=f"{line.text} {proposed.text}", remedy=proposed.remedy, setting=setting)
 
 
 def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:
@@ -112,7 +113,7 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
             f"Recalibration needs validation rows, and there are none. {ENOUGH_ROWS} rows of the rarer class at each "
             f"hospital need about {needed:,} labelled rows, which are then not used for training."
         )
-        return Proposal(False, text, math.nan, needed)
+        return Proposal(NO_ROWS, text, math.nan, needed)
     each_seed = (benefit(counts, "eb", stream(0, "recalibration benefit")) for counts in held)
     estimates = [each for each in each_seed if each.hospitals]
     if not estimates:
@@ -120,7 +121,7 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
             "What recalibration would change cannot be estimated: validation rows have too few events. "
             f"{ENOUGH_ROWS} rows of the rarer class at each hospital need about {needed:,} labelled rows."
         )
-        return Proposal(False, text, math.nan, needed)
+        return Proposal(MORE_ROWS, text, math.nan, needed)
     change, off, after = (
         float(np.mean([getattr(each, name) for each in estimates])) for name in ("log_loss", "off", "off_after")
     )
@@ -138,7 +139,7 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
         )
     elif not spread <= ALPHA:
         text = f"Hospitals do not demonstrably differ in calibration. {text}"
-    return Proposal(recommended(spread, rarer) and change < 0, text, change, labelled)
+    return Proposal(REMEDY if enough(rarer) and change < 0 else MORE_ROWS, text, change, labelled)
 
 
 def _changed(change: float) -> str:

@@ -139,7 +139,11 @@ def _notes(card: Card) -> list[str]:
     unseen = card.line("unseen")
     if unseen is not None:
         unseen = replace(unseen, text=f"{unseen.short}.") if unseen.short else None
-    lines = [card.line("quality") if len(card.rows) == 1 else None, unseen, card.line("fairness")]
+    risks = card.line("calibration")
+    if risks is not None:
+        undecided = risks.state == "open" and card.use == "ranking"
+        risks = replace(risks, text=f"{risks.text.split('. ')[0].rstrip('.')}.") if undecided else None
+    lines = [risks, card.line("quality") if len(card.rows) == 1 else None, unseen, card.line("fairness")]
     return [line.text for line in lines if line is not None and line.state != "warn"]
 
 

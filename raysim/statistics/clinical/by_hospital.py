@@ -94,7 +94,7 @@ def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCali
         return seeds[0]
     each = {name: np.array([getattr(seed, name) for seed in seeds]) for name in HospitalCalibration._fields[:-1]}
     observed, expected, rows = (mean_of(each[name], ~np.isnan(each[name])) for name in ("observed", "expected", "rows"))
-    ratio = over_seeds(each["ratio"], each["low"], each["high"], within=(0.0, np.inf))
+    ratio = over_seeds(each["ratio"], each["low"], each["high"], within=(0.0, np.inf), ratio=True)
     p = np.fmax.reduce(each["p"])  # seeds without a p-value are ignored
     return _judged(observed, expected, rows, ratio.value, ratio.low, ratio.high, p)
 

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from raysim.core.arrays import Floats, Ints
-from raysim.core.levels import ALPHA
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.calibration import from_histogram
 from raysim.statistics.clinical.recalibration import Method, Rows, estimated_prior, fit, grouped, log_likelihood
 
-ENOUGH_ROWS = 3
-"""Recalibration is recommended only if the median hospital has at least this many validation rows of its rarer
-class."""
+ENOUGH_ROWS, ENOUGH_IN_ALL = 3, 60
+"""Recalibration is recommended only if the median hospital has at least ``ENOUGH_ROWS`` validation rows of its rarer
+class, or all hospitals together ``ENOUGH_IN_ALL``, as many as 20 such hospitals."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +76,11 @@ def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Be
     )
 
 
-def recommended(spread: float, rarer: NDArray[Any]) -> bool:
-    """Return whether recalibration is worth the labelled rows that it needs.
-
-    ``spread`` is the p-value of the difference in calibration between hospitals, and ``rarer [H]`` each hospital's
-    number of validation rows of its rarer class.
+def enough(rarer: NDArray[Any]) -> bool:
+    """Return whether hospitals have enough validation rows to recalibrate; ``rarer [H]`` counts those of the rarer
+    class.
     """
-    return bool(spread <= ALPHA and len(rarer) and np.median(rarer) >= ENOUGH_ROWS)
+    return bool(len(rarer) and (np.median(rarer) >= ENOUGH_ROWS or rarer.sum() >= ENOUGH_IN_ALL))
 
 
 def rarer_class(counts: ScoreCounts) -> Ints:

@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 from raysim.metrics.score_counts import score_counts
 from raysim.statistics.clinical import recalibration as recal
 from raysim.statistics.clinical.recalibration import Prior, estimated_prior, fit, log_likelihood, mode, rows_of
-from raysim.statistics.clinical.recalibration_benefit import benefit, from_counts, rarer_class, recommended
+from raysim.statistics.clinical.recalibration_benefit import benefit, enough, from_counts, rarer_class
 
 P = np.array([0.9, 0.8, 0.55, 0.4, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.35])
 Y = np.array([1] * 5 + [0] * 7)
@@ -143,10 +143,12 @@ def test_the_benefit_is_judged_on_other_rows():
 
 
 def test_the_rule_of_use():
-    assert recommended(0.05, np.array([2, 3, 9]))
-    assert not recommended(0.051, np.array([3, 3, 9]))
-    assert not recommended(0.01, np.array([0, 2, 9]))
-    assert not recommended(float("nan"), np.array([5]))
+    assert enough(np.array([2, 3, 9]))
+    assert not enough(np.array([0, 2, 9]))
+    assert not enough(np.array([], dtype=np.int64))
+    # Many small hospitals have enough together.
+    assert enough(np.array([1] * 58 + [0] * 60 + [2]))
+    assert not enough(np.array([1] * 57 + [0] * 60 + [2]))
     margins, y, offsets = federation(0.0, 9, hospitals=2, rows=10)
     counts = score_counts(margins, y, offsets)
     assert list(rarer_class(counts)) == [min(part.sum(), 10 - part.sum()) for part in (y[:10], y[10:])]

@@ -21,6 +21,8 @@ ENOUGH_WITHIN = 0.8
 
 REMEDY, SETTING = "recalibrate it", "recalibrate=both"
 
+UNSETTLED = "use its risks only once more events show that they are right"
+
 NOT_MEASURED = Line("calibration", "open", "Whether its risks are right was not measured.")
 
 
@@ -75,12 +77,19 @@ def calibration(
         "named": named,
     }
     warns = own.state == "warn"
-    parts = [_pooled(own), _hospitals(own, named)]
+    pooled = _pooled(own)
+    if own.state == "open":
+        pooled = f"it is not demonstrated that risks are right: {pooled}"
+    parts = [pooled, _hospitals(own, named)]
     if warns and not own.pooled_off:
         parts.reverse()
     figures = {**numbers, "p": json_number(own.p)}
     text = sentences([*parts, *(_other(*other) for other in others)])
-    remedy, short, setting = (REMEDY, _short(own), SETTING) if warns else ("", "", "")
+    remedy, short, setting = "", "", ""
+    if warns:
+        remedy, short, setting = REMEDY, _short(own), SETTING
+    elif own.state == "open":
+        remedy = UNSETTLED
     return numbers, Line("calibration", own.state, text, figures, remedy, warns, short, setting)
 
 

@@ -45,7 +45,7 @@ def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
         return "none"
     if not kind.larger:
         return "values"
-    return "ranking" if "warn" in (quality.state, calibration.state) else "risks"
+    return "risks" if quality.state != "warn" and calibration.state == "ok" else "ranking"
 
 
 def by_rank(quality: Line) -> bool:
@@ -76,7 +76,8 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
         sentences += (
             [f"Do not act on {verdict.taken} at a risk of {verdict.act_at}."] if quality.state == "warn" else []
         )
-        sentences += _take(verdict, use, calibration.short)
+        ranking = use == "ranking" and "warn" in (quality.state, calibration.state)
+        sentences += _take(verdict, ranking, calibration.short)
         sentences += [verdict.models] if verdict.models and not verdict.alone_taken else []
     others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration", "training")]
     for clause in (*(line.short for line in others), *verdict.cautions):
@@ -85,15 +86,18 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
     return " ".join(sentences)
 
 
-def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
-    """Return sentences on which method to use, and for what; ``off`` is a clause on wrong risks, or empty."""
+def _take(verdict: Verdict, ranking: bool, off: str) -> list[str]:
+    """Return sentences on which method to use, and for what.
+
+    ``ranking`` says whether a fault leaves only the use for ranking; ``off`` is a clause on wrong risks, or empty.
+    """
     name = verdict.taken
     only = f"for ranking, not for risks ({off})" if off else "for ranking, not for risks"
     mends = bool(off) and not verdict.recalibrated
-    tail = [f"Use it {only}{', until it is recalibrated' * mends}."] if use == "ranking" or off else []
+    tail = [f"Use it {only}{', until it is recalibrated' * mends}."] if ranking or off else []
     untested = "Whether federating helps was not tested."
     if not verdict.compared:
-        if use == "ranking":
+        if ranking:
             return [f"{name} is {only}{': recalibrate it at each hospital' * mends}.", untested]
         return [f"No reason was found against using {name} at these hospitals.", untested]
     if verdict.alone_taken and verdict.federate == "no":
@@ -108,4 +112,4 @@ def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
     after = [untested] if verdict.federate == "not tested" else []
     if mends:
         return [f"Take {name}, recalibrated at each hospital. Before that, use it {only}.", *after]
-    return [f"Take {name}{',' * verdict.recalibrated} {only}." if use == "ranking" or off else f"Take {name}.", *after]
+    return [f"Take {name}{',' * verdict.recalibrated} {only}." if ranking or off else f"Take {name}.", *after]
