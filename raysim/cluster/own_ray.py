@@ -69,7 +69,7 @@ PLACES = ("/tmp", "/var/tmp")
 ALIVE = "alive"
 """A file in Ray's folder that is locked while the process that started this Ray is alive."""
 
-KEPT_SECONDS = 3600.0
+LOG_SECONDS = 3600.0
 """The seconds for which the folder of a killed command remains, so that its logs can be read."""
 
 
@@ -86,14 +86,14 @@ def own_folder() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))  # of mode 0700; Ray opens its own to everybody
     with open(folder / ALIVE, "w") as alive:
         fcntl.flock(alive, fcntl.LOCK_EX)
-        kept = False
+        hung = False
         try:
             yield str(folder / WITHIN)
         except HangingError:
-            kept = True
+            hung = True
             raise
         finally:
-            if not kept:
+            if not hung:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -114,7 +114,7 @@ def _remove_ended(root: str, prefix: str) -> None:
     for folder in Path(root).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # another command removes it, or it is not ours
             state = folder.lstat()
-            if state.st_uid != os.getuid() or folder.is_symlink() or time.time() - state.st_mtime < KEPT_SECONDS:
+            if state.st_uid != os.getuid() or folder.is_symlink() or time.time() - state.st_mtime < LOG_SECONDS:
                 continue
             with contextlib.ExitStack() as opened:
                 # Without the file, a process of Ray has made the folder again after the command had removed it.

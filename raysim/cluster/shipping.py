@@ -22,7 +22,7 @@ Delivery = Literal["auto", "shared", "shipped"]
 (``shared``), or shipped to all (``shipped``).
 """
 
-KEPT = 8
+CACHED = 8
 """The largest number of federations whose shipped rows are kept, by the pool and by each actor."""
 
 SECONDS = 30.0
@@ -80,7 +80,7 @@ class Receiver:
         for pooled, ref in zip((False, True), shipment, strict=True):
             if ref is not None:
                 self._shipped[folder, pooled] = ref
-        while len(self._shipped) > 2 * KEPT:
+        while len(self._shipped) > 2 * CACHED:
             del self._shipped[next(iter(self._shipped))]
 
     def open(self, folder: str, pooled: bool) -> Federation:
@@ -155,7 +155,7 @@ class Sender:
             whole = part_of(Federation.open(folder), self._served[0], training_of_all=True)
             self._pooled[folder] = ray.put(whole)
         for held in (self._sent, self._pooled):
-            while len(held) > KEPT:
+            while len(held) > CACHED:
                 del held[next(iter(held))]
         everybody = self._pooled.get(folder)
         return [

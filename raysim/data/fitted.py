@@ -98,7 +98,7 @@ class Categorical:
         """Return the position of each of the texts ``written [c]`` among the categories, ``[c]``. A text that is not a
         category has the position ``len(categories)``.
 
-        A text need not equal its category: ``1.0`` may stand for ``1``, also beside texts, because programs write a
+        A text need not equal its category: ``1.0`` may stand for ``1``, also among texts, because programs write a
         whole number as a float; see :attr:`compared_as`. Blanks at the beginning of a category may be absent, because
         they are removed from a column whose texts all begin with blanks.
         """

@@ -143,7 +143,7 @@ def prepare(
     _refuse_infinite(around_zero, table.numeric)
     scaler = Scaler.of(around_zero, _total(table, training, _mean(around_zero)))
     trained = [np.flatnonzero(np.bincount(codes[training] + 1, minlength=1)[1:]) for codes in table.codes]
-    scalars = 3 * len(table.numeric) + sum(len(kept) for kept in trained)
+    scalars = 3 * len(table.numeric) + sum(len(codes) for codes in trained)
     mean, std, fill = scaler.mean, scaler.std, scaler.mean
     if method == "median":
         fill = _medians(table, training)

@@ -41,7 +41,7 @@ FILE = "resume.json"
 PENDING_MLFLOW = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
-"""Name of a file beside checkpoints that are outside the run's folder. It names the run that owns the checkpoints."""
+"""Name of a file next to checkpoints that are outside the run's folder. It names the run that owns the checkpoints."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")

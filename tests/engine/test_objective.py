@@ -15,7 +15,7 @@ from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.job import Job
-from raysim.engine.messages.memory import KEPT
+from raysim.engine.messages.memory import STORED
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
@@ -152,7 +152,7 @@ def test_scaffolds_gradient_is_that_of_the_objective(federate: MakeFederation) -
         X, y = federation.X[rows].astype(float), federation.y[rows]
         residual = (1 / (1 + np.exp(-(X @ theta[:-1] + theta[-1]))) - y) * weights[y] / len(y)
         gradient = np.append(residual @ X + DECAY * theta[:-1], residual.sum())
-        np.testing.assert_allclose(standing.states[h][KEPT + "variate"], gradient, atol=1e-9)
+        np.testing.assert_allclose(standing.states[h][STORED + "variate"], gradient, atol=1e-9)
 
 
 def test_balanced_weights_follow_from_label_counts(federate: MakeFederation) -> None:

@@ -61,7 +61,7 @@ def test_joined_outputs_are_those_of_one_hospital_at_a_time(sizes, features, par
 
 @pytest.mark.parametrize("chunk", [1, 7 * 4 * 5, 2**20])
 def test_rows_that_are_not_kept_are_gathered_piece_by_piece(monkeypatch, chunk):
-    monkeypatch.setattr(scoring, "KEPT_BYTES", 0)
+    monkeypatch.setattr(scoring, "CACHED_BYTES", 0)
     monkeypatch.setattr(scoring, "CHUNK_BYTES", chunk)
     data, model = federation([5, 0, 12, 3], 7), build_model("logistic_regression", 7, 2, options={})
     models = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)

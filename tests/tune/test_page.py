@@ -188,7 +188,7 @@ def test_a_trial_that_is_chosen_is_marked_in_every_figure_in_a_browser(tmp_path:
   select.value = "7"; select.dispatchEvent(new Event("change"));
   const named = [...document.querySelectorAll(".now")].map((mark) => mark.closest("svg").querySelector("title").id);
   const all = document.querySelectorAll('.chart [data-h="7"]').length;
-  const told = document.getElementById("told").textContent;
+  const told = document.getElementById("trial-text").textContent;
   document.querySelector('.chart [data-h="3"]').dispatchEvent(new PointerEvent("pointerenter"));
   document.body.dataset.seen = JSON.stringify({named, all, told, then: select.value,
     wide: document.documentElement.scrollWidth <= innerWidth});

@@ -126,19 +126,19 @@ class Finding:
         """Return alternative lines of YAML for the section ``data``. The lines define how to read the texts among the
         column's numbers.
         """
-        settling = []
+        lines = []
         if units := self.units if self.one_unit else ():
             spelled = ", ".join(json.dumps(unit, ensure_ascii=False) for unit in units)
-            settling.append(f"units: {{{scalar(name)}: [{spelled}]}}")
+            lines.append(f"units: {{{scalar(name)}: [{spelled}]}}")
         if self.censored:
             rules = [f'"{sign}": {rule}' for sign, rule in self.censored.items()]
-            settling.append(f"censored: {{{', '.join(rules)}}}")
+            lines.append(f"censored: {{{', '.join(rules)}}}")
         if self.forms.get("comma"):
-            settling.append('decimal: ","')
+            lines.append('decimal: ","')
         if absent := self.of("absent", "other", "code", "pair"):
             written = [json.dumps(_short(mark), ensure_ascii=False) for mark in absent[:_SHOWN]]
-            settling.append(f"na_values: {{{scalar(name)}: [{', '.join(written)}{', ...' * (len(absent) > _SHOWN)}]}}")
-        return (*settling, f"categorical: [{scalar(name)}, ...]")
+            lines.append(f"na_values: {{{scalar(name)}: [{', '.join(written)}{', ...' * (len(absent) > _SHOWN)}]}}")
+        return (*lines, f"categorical: [{scalar(name)}, ...]")
 
     @property
     def one_unit(self) -> bool:
@@ -251,8 +251,8 @@ def described(name: str, found: Finding, row: int | None, categories: bool = Tru
     keys = found.keys(name)[: None if categories else -1]
     several = found.units and not found.one_unit
     correct = f"convert its units ({', '.join(found.units[:_SHOWN])}) in the file" if several else "correct the file"
-    settled = ", ".join(keys[:-1]) + f" or {keys[-1]}" if categories and keys[1:] else ", ".join(keys)
-    say = f"set how to read them in data ({settled}), or " if keys else ""
+    alternatives = ", ".join(keys[:-1]) + f" or {keys[-1]}" if categories and keys[1:] else ", ".join(keys)
+    say = f"set how to read them in data ({alternatives}), or " if keys else ""
     return (
         f"column '{name}' holds numbers in {counted(found.numbers, 'row')} and other marks in "
         f"{counted(found.recorded - found.numbers, 'row')} (first: row {row}): {found.examples}; {say}{correct}"

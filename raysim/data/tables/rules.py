@@ -26,7 +26,7 @@ AS_FLOAT = r"-?(?:0|[1-9][0-9]*)\.0|-?[1-9](?:\.[0-9]+)?e\+[0-9]{2}"
 RULES = ("half", "limit", "missing")
 """The rules for a value beyond a limit, such as ``<0.3``: read it as half of the limit, as the limit, or as missing."""
 
-KEPT_AS_TEXT = '="((?:[^"]|"")*)"'
+FORMULA_OF_TEXT = '="((?:[^"]|"")*)"'
 """The pattern of a spreadsheet's formula for a text, such as ``="007"``, which preserves leading zeros."""
 
 _DIGITS = 22
@@ -96,7 +96,7 @@ def unquoted(text: str) -> str:
     >>> unquoted('="007"'), unquoted("=1+1")
     ('007', '=1+1')
     """
-    match = re.fullmatch(KEPT_AS_TEXT, text.strip(), re.DOTALL)
+    match = re.fullmatch(FORMULA_OF_TEXT, text.strip(), re.DOTALL)
     return text if match is None else match[1].replace('""', '"')
 
 

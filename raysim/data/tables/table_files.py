@@ -145,7 +145,7 @@ def read_files(
             remarks.append(f"'{file}' has no rows")
     try:
         whole = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException:  # for example large whole numbers beside floats
+    except pa.ArrowException:  # for example large whole numbers next to floats
         types: dict[str, set[pa.DataType]] = {}
         for column in chain(*(table.schema for table in tables)):
             types.setdefault(column.name, set()).add(column.type)

@@ -17,7 +17,7 @@ from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.client.initial_model import with_private
 from raysim.engine.client.program_model import HospitalModel
-from raysim.engine.messages.memory import KEPT, MODEL, HospitalStates
+from raysim.engine.messages.memory import MODEL, STORED, HospitalStates
 from raysim.engine.messages.plan import ProgramCall, RoundPlan
 from raysim.engine.privacy.contributions import Contributions
 from raysim.engine.privacy.noisy_answers import StatisticRelease
@@ -250,7 +250,7 @@ def _rows(federation: Federation, hospital: int) -> Any:
 
 
 def memory_key(name: str) -> str:
-    return name if name == MODEL else KEPT + name
+    return name if name == MODEL else STORED + name
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -29,7 +29,7 @@ from raysim.strategies.base import Floats, Ids
 FEW_ROWS = 10_000
 """The largest number of rows of a federation for which exact permutation tests are considered."""
 
-KEPT = 1 << 24
+CACHED_LABELS = 1 << 24
 """The largest number of permuted group labels that are cached for an attribute."""
 
 
@@ -247,7 +247,7 @@ def _arranged(
     """
     if arrangements.exact(patients.attribute):
         yield from ((h, _every(patients.strata(h))) for h in judged)
-    elif patients.offsets[-1] * arrangements.draws <= KEPT:
+    elif patients.offsets[-1] * arrangements.draws <= CACHED_LABELS:
         cached = _cache(patients, arrangements.draws, seed)
         for h in judged:
             if h not in cached:

@@ -18,7 +18,7 @@ from raysim.data.federation import PARTS, Federation
 from raysim.metrics.segments import ranges
 from raysim.strategies.base import Ids
 
-KEPT_BYTES = 64 * 2**20
+CACHED_BYTES = 64 * 2**20
 """The largest size in bytes of a part's features that are cached in one array."""
 
 CHUNK_BYTES = 8 * 2**20
@@ -41,7 +41,7 @@ class PartRows:
     y: NDArray[Any]
     """The labels of the rows, ``[n]``."""
     features: NDArray[Any] | None
-    """The features of the rows, ``[n, F]``; None if larger than ``KEPT_BYTES``."""
+    """The features of the rows, ``[n, F]``; None if larger than ``CACHED_BYTES``."""
 
     @staticmethod
     def of(federation: Federation, hospitals: Sequence[int], part: str) -> PartRows:
@@ -50,7 +50,7 @@ class PartRows:
         starts = federation.bounds[ids, k]
         lengths = federation.bounds[ids, k + 1] - starts
         offsets, index = np.concatenate([[0], np.cumsum(lengths)]), ranges(starts, lengths)
-        small = len(index) * federation.X.shape[1] * federation.X.itemsize <= KEPT_BYTES
+        small = len(index) * federation.X.shape[1] * federation.X.itemsize <= CACHED_BYTES
         return PartRows(federation, index, offsets, federation.y[index], federation.X[index] if small else None)
 
     @cached_property

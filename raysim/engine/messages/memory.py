@@ -15,8 +15,8 @@ MODEL = "model"
 FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
 """The names under which a hospital stores the state of its optimiser; see :class:`raysim.training.base.Moments`."""
 
-KEPT = "kept "
-"""The prefix of the names under which hospitals store what client programs keep; :data:`MODEL` has no prefix."""
+STORED = "kept "
+"""The prefix of the names under which hospitals store the arrays of client programs; :data:`MODEL` has no prefix."""
 
 HELD, HELD_LOSS = "update", "loss"
 """The names under which a hospital stores its trained update, and its loss before training, if it sends the update

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.sections.privacy import UPDATES
-from raysim.engine.messages.memory import FIRST, KEPT, MODEL, SECOND, STEPS, HospitalStates
+from raysim.engine.messages.memory import FIRST, MODEL, SECOND, STEPS, STORED, HospitalStates
 from raysim.engine.run_state import History, RunState
 from raysim.engine.server.job_server import JobServer
 from raysim.strategies.base import POOLED, Answers, Call, Ids, Strategy
@@ -105,7 +105,7 @@ def check_remembered(states: HospitalStates, hospitals: int, size: int, travels:
                 due = (travels,)
             elif what == STEPS:
                 due = (1,)
-            elif what.startswith(KEPT):
+            elif what.startswith(STORED):
                 due = vector.shape  # the program that reads it checks its shape
             elif what in (FIRST, SECOND):
                 due = vector.shape if vector.ndim == 1 and len(vector) <= size else (size,)

@@ -1,15 +1,15 @@
 (() => {
   const trials = JSON.parse(document.getElementById("trials").textContent);
-  const select = document.getElementById("trial"), told = document.getElementById("told");
+  const select = document.getElementById("trial"), text = document.getElementById("trial-text");
   if (!select) return;
   const show = (index) => {
     document.querySelectorAll(".chart .now").forEach((mark) => mark.classList.remove("now"));
     document.body.classList.toggle("choosing", index !== "");
     select.value = index;
-    if (index === "") { told.textContent = ""; return; }
+    if (index === "") { text.textContent = ""; return; }
     document.querySelectorAll(`.chart [data-h="${index}"]`).forEach((mark) => mark.classList.add("now"));
     const trial = trials[index], said = Object.entries({...trial.figures, ...trial.params});
-    told.textContent = (trial.front ? "Pareto set. " : "") + said.map(([key, value]) => `${key} ${value}`).join("; ");
+    text.textContent = (trial.front ? "Pareto set. " : "") + said.map(([key, value]) => `${key} ${value}`).join("; ");
   };
   select.addEventListener("change", () => show(select.value));
   document.querySelectorAll(".chart [data-h]").forEach((mark) => {

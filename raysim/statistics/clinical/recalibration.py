@@ -38,7 +38,7 @@ LARGEST = 50.0
 LONGEST = 2.0
 """Largest change of the intercept ``a``, and of the slope ``b``, in one step of Newton's method."""
 
-SETTLED = 1e-11
+STEP_TOLERANCE = 1e-11
 """The posterior mode counts as reached when a Newton step changes the intercept and the slope by less than this."""
 
 ROUNDING = 1e-12
@@ -153,14 +153,14 @@ def mode(
     def value(at: Floats, by: Floats) -> Floats:
         return log_likelihood(of, at, by) - (held_a * np.square(at - mean) + held_b * np.square(by - 1)) / 2
 
-    settled = np.zeros(of.hospitals, dtype=bool)
+    converged = np.zeros(of.hospitals, dtype=bool)
     for _ in range(STEPS):
         step_a, step_b = _newton(of, a, b, mean, held_a, held_b)
         a, b = _ascended(value, a, b, step_a, step_b)
-        settled |= np.maximum(np.abs(step_a), np.abs(step_b)) < SETTLED
-        if settled.all():
+        converged |= np.maximum(np.abs(step_a), np.abs(step_b)) < STEP_TOLERANCE
+        if converged.all():
             break
-    lost = ~settled | (np.abs(a) > STEEPEST) | (np.abs(b) > STEEPEST)
+    lost = ~converged | (np.abs(a) > STEEPEST) | (np.abs(b) > STEEPEST)
     return np.where(lost, np.nan, a), np.where(lost, np.nan, b)
 
 
@@ -170,7 +170,7 @@ def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
     """
     mean, held = (0.0, 0.0) if prior is None else (prior.mean, 1 / prior.variance)
     a, low, high = start.copy(), np.full(of.hospitals, -np.inf), np.full(of.hospitals, np.inf)
-    settled = np.zeros(of.hospitals, dtype=bool)
+    converged = np.zeros(of.hospitals, dtype=bool)
     for _ in range(STEPS):
         p = expit(a[of.hospital] + of.margin)
         expected = of.rows * p
@@ -178,13 +178,13 @@ def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
             step = np.clip(slope / (of.sums(expected * (1 - p)) + held), -LONGEST, LONGEST)
         low, high = np.where(slope > 0, a, low), np.where(slope < 0, a, high)
-        settled |= np.abs(step) < SETTLED
+        converged |= np.abs(step) < STEP_TOLERANCE
         beyond = (a + step < low) | (a + step > high)
         with np.errstate(invalid="ignore"):
             a = np.where(beyond, (low + high) / 2, a + step)
-        if settled.all():
+        if converged.all():
             break
-    return np.where(settled & (np.abs(a) <= STEEPEST), a, np.nan)
+    return np.where(converged & (np.abs(a) <= STEEPEST), a, np.nan)
 
 
 def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: float) -> tuple[Floats, Floats]:

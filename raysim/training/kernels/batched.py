@@ -175,8 +175,8 @@ class _Step:
         proximal = [combined_proximal(task, np.float64) for task in tasks]
         self._proximal = theta.new_tensor([weight for weight, _ in proximal]).unsqueeze(1)
         anchors = [np.zeros(theta.shape[1]) if anchor is None else anchor for _, anchor in proximal]
-        pulled = any(anchor is not None for _, anchor in proximal)
-        self._anchor = theta.new_tensor(np.stack(anchors)) if pulled else None
+        anchored = any(anchor is not None for _, anchor in proximal)
+        self._anchor = theta.new_tensor(np.stack(anchors)) if anchored else None
         self._decays = bool(optimizer.weight_decay)
         if self._decays:
             self._proximal = self._proximal + theta.new_tensor(

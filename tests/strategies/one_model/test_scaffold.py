@@ -10,7 +10,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
-from raysim.engine.messages.memory import KEPT
+from raysim.engine.messages.memory import STORED
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
@@ -38,7 +38,7 @@ def variates(federation: Federation, strategy: Scaffold, **settings) -> tuple[Ou
             return event, seen[:-1]
         standing = run.state_after_round()
         assert standing is not None
-        variates_by_hospital = {h: stored[KEPT + "variate"] for h, stored in (standing.states or {}).items()}
+        variates_by_hospital = {h: stored[STORED + "variate"] for h, stored in (standing.states or {}).items()}
         assert isinstance(standing.state, VariateState)
         assert len(standing.state.models) == 1, "the models holds models and nothing else"
         seen.append((standing.state.variate, variates_by_hospital))
