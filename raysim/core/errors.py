@@ -27,8 +27,8 @@ class ConfigError(RaysimError):
 
 
 class TableGiven(ConfigError):
-    """A table was given where a configuration is needed. ``lines`` is the smallest configuration for this table, as
-    YAML."""
+    """A table was given where a YAML file is needed. ``lines`` are an example of that file, for this table if
+    possible."""
 
     def __init__(self, message: str, lines: str) -> None:
         super().__init__(message)

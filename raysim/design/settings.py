@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, field_validator
 
 from raysim.config.checking import validated
-from raysim.config.reading import Source, read_tree
+from raysim.config.paths import expanded
+from raysim.config.reading import TABLES, Source, read_tree
 from raysim.core.arrays import Floats
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, TableGiven
 from raysim.core.section import Section
 from raysim.core.words import counted
 from raysim.statistics.design.power import Sites
+
+EXAMPLE = "sites:\n- {name: north, rows: 210, events: 25}\n- {name: south, rows: 90, events: 9}"
+"""A list of hospitals as ``raysim design`` reads it."""
 
 SIZES = 1
 """The seed from which the sizes of hospitals are sampled if only their number is given."""
@@ -127,4 +132,12 @@ class Design(Section):
 
 def read_design(source: Source, overrides: Sequence[str] = ()) -> Design:
     """Read and check a planned comparison from a file."""
+    if isinstance(source, str | PathLike):
+        path = expanded(source)
+        if path.is_dir() or path.name.lower().endswith(TABLES):
+            raise TableGiven(
+                f"{path}: is not a list of hospitals; write each hospital's numbers of test rows and events into a "
+                "YAML file, as in the next lines",
+                EXAMPLE,
+            )
     return validated(Design, read_tree(source, overrides), "")

@@ -14,6 +14,7 @@ from raysim.core.errors import ConfigError
 from raysim.design.run import block, notes, planned
 from raysim.design.settings import read_design
 from raysim.report.terminal.block import MOST, lines
+from tests.commands import refusal
 
 SITES = """
 name: consortium
@@ -30,6 +31,26 @@ def raysim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert not ended.value.code
+
+
+def test_a_table_is_answered_with_a_list_of_hospitals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("icu.csv").write_text("hospital,age,died\nnorth,61,0\nsouth,70,1\n")
+    for given in ("icu.csv", "."):
+        monkeypatch.setattr(sys, "argv", ["raysim", "design", given])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        assert ended.value.code == 2
+        assert refusal(printed.err) == (
+            f"{given}: is not a list of hospitals; write each hospital's numbers of test rows and events into a YAML "
+            "file, as in the next lines"
+        )
+    Path("sites.yaml").write_text(printed.out)
+    raysim(monkeypatch, "design", "sites.yaml")
+    assert "2 hospitals" in capsys.readouterr().out
 
 
 def test_it_leaves_tables_a_page_and_its_configuration(

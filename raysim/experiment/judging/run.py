@@ -149,7 +149,7 @@ def _write(
         evidence,
         results,
         hospitals,
-        Asked(predicts, PART, section.clinical, True),
+        Asked(predicts, PART, section.clinical, True, trains=False),
         names=names(tables.comparison(frame), {}),
         noise=by_chance,
         remarks=Remarks(cautions=tuple(cautions)),

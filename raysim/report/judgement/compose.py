@@ -223,7 +223,7 @@ def _composed(
     numbers, calibration_line = None, calibrating.NOT_MEASURED
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, runs[0][0].federation.hospitals, others)
-        calibration_line = recalibrating.with_recalibration(calibration_line, *runs, own.p)
+        calibration_line = recalibrating.with_recalibration(calibration_line, *runs, own.p, trains=data.trains)
         numbers["state"] = calibration_line.state
     limits_of_level, elsewhere = level_interval(kind, level, data)
     quality_line = quality(kind, level.difference, limits_of_level, level.hospitals, useful, elsewhere=elsewhere)

@@ -52,6 +52,8 @@ class Asked:
     """The settings of the clinical metrics; None if they are not computed."""
     counted: bool
     """Whether numbers of rows are public."""
+    trains: bool = True
+    """Whether raysim trains the models; False for predictions of other programs."""
 
 
 def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, key: Key | None) -> Data:
@@ -85,6 +87,7 @@ def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, ke
         tuple(by_hospital["tested"]),
         _outside(table) if asked.counted else (),
         not results or any(_trained(result) for result in results),
+        asked.trains,
         per_patient(results[0].federation, asked.part) if results and asked.counted else 1.0,
     )
 

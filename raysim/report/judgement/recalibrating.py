@@ -32,6 +32,7 @@ RAISED, WITHOUT = "recalibration raised log loss", "take it without recalibratio
 
 MORE_ROWS = f"{REMEDY} with more labelled rows than here"
 NO_ROWS = "set validation rows aside (data.split) and recalibrate it"
+NO_ROWS_OF_OTHERS = f"{REMEDY} on labelled rows that were not used for training"
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,11 @@ class Effect:
         return f"Recalibration lowers log loss on test rows {change}."
 
 
-def with_recalibration(line: Line, results: Sequence[Result], key: Key, spread: float) -> Line:
+def with_recalibration(line: Line, results: Sequence[Result], key: Key, spread: float, *, trains: bool = True) -> Line:
     """Add to the card's calibration ``line`` how recalibration changed, or would change, the model's log loss.
 
     A recalibration that raised log loss forbids the use of risks. ``spread`` is the p-value of the hypothesis that
-    calibration is equal at all hospitals.
+    calibration is equal at all hospitals. ``trains`` is False for predictions of other programs.
     """
     done = effect(results, key)
     if done is not None:
@@ -93,7 +94,8 @@ def with_recalibration(line: Line, results: Sequence[Result], key: Key, spread: 
     if proposed is None:
         return line
     setting = line.setting if proposed.remedy == REMEDY else ""
-    return replace(line, text=f"{line.text} {proposed.text}", remedy=proposed.remedy, setting=setting)
+    remedy = NO_ROWS_OF_OTHERS if proposed.remedy == NO_ROWS and not trains else proposed.remedy
+    return replace(line, text=f"{line.text} {proposed.text}", remedy=remedy, setting=setting)
 
 
 def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:

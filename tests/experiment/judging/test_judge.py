@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -165,6 +166,17 @@ def test_one_model_is_described_and_not_recommended(tmp_path: Path) -> None:
     assert found.content["recommended"] is None
     assert found.answer.card.headline.startswith("No reason was found against using flower at these hospitals.")
     assert str(found).splitlines() == list(found.answer.sentences)
+
+
+def test_remedies_name_no_key_of_a_configuration(tmp_path: Path) -> None:
+    off = others()
+    off["probability"] **= 3
+    lines = {line.fact: line for line in raysim.judge(off, "fedavg", out=tmp_path / "out").answer.card.lines}
+    assert lines["unseen"].remedy == "add each hospital's predictions by models trained without it"
+    assert lines["calibration"].state == "warn"
+    assert lines["calibration"].remedy == "recalibrate it on labelled rows that were not used for training"
+    assert not any(line.setting for line in lines.values())
+    assert not any(re.search(r"\b(data|evaluation|training)\.", line.remedy) for line in lines.values())
 
 
 def test_of_two_hospitals_nothing_is_recommended(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,9 +31,14 @@ NOT_OUTSIDE = Line(
     "open",
     "Not tested at hospitals that took no part.",
     None,
-    "leave each hospital out in turn (evaluation.unseen)",
+    "leave each hospital out in turn (evaluation.unseen of raysim compare)",
     setting="evaluation.unseen=true",
 )
+
+NOT_OUTSIDE_OF_OTHERS = replace(
+    NOT_OUTSIDE, remedy="add each hospital's predictions by models trained without it", setting=""
+)
+"""The line for predictions of other programs, which raysim cannot train again."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,8 @@ class Data:
 
     trained: bool = True
     """Whether any training round was run; True for predictions of other programs."""
+    trains: bool = True
+    """Whether raysim trains the models; False for predictions of other programs."""
     per_patient: float = 1.0
     """The mean number of evaluated rows of a patient; 1 if unknown."""
 
@@ -102,8 +109,9 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 
     ``level`` is the mean main metric (AUROC or MAE) at these hospitals, with its ``interval``.
     """
+    untested = NOT_OUTSIDE if data.trains else NOT_OUTSIDE_OF_OTHERS
     if not data.outside:
-        return NOT_OUTSIDE
+        return untested
     where = f"{counted(len(data.outside), 'hospital')} that took no part ({some(data.outside)})"
     numbers = {
         kind.headline: json_number(level.difference),
@@ -118,7 +126,7 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
         value = figure(level.difference, interval, kind.decimals([level.difference]))
     state: State = "ok" if kind.larger and interval.low > CHANCE else "open"
     return Line(
-        "unseen", state, f"{kind.title} at {where}: {value}.", numbers, NOT_OUTSIDE.remedy, setting=NOT_OUTSIDE.setting
+        "unseen", state, f"{kind.title} at {where}: {value}.", numbers, untested.remedy, setting=untested.setting
     )
 
 
