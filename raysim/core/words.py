@@ -96,17 +96,14 @@ def capitalised(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def chance(p: float, draws: int | None = None) -> str:
-    """Return a p-value as text with two decimals, and never as 0. With ``draws`` random permutations or samples, the
-    smallest p-value is ``1 / (draws + 1)``.
+def chance(p: float) -> str:
+    """Return a p-value as text with two decimals, and never as 0.
 
-    >>> chance(0.0312), chance(0.0099), chance(0.0, 1999), chance(1 / 50, 49), chance(float("nan"))
-    ('p = 0.03', 'p < 0.01', 'p < 0.01', 'p <= 0.02', 'p undefined')
+    >>> chance(0.0312), chance(0.0099), chance(0.0), chance(float("nan"))
+    ('p = 0.03', 'p < 0.01', 'p < 0.01', 'p undefined')
     """
     if math.isnan(p):
         return "p undefined"
-    if draws is not None and draws + 1 < 100 and p <= 1 / (draws + 1):
-        return f"p <= {1 / (draws + 1):.2f}"
     return f"p = {p:.2f}" if p >= 0.01 else "p < 0.01"
 
 

@@ -88,7 +88,6 @@ def differences(
     per_seed: pd.DataFrame,
     baseline: str,
     hospitals: pd.DataFrame | None = None,
-    seed: int = 0,
     *,
     sent: Sent | None = None,
 ) -> pd.DataFrame:
@@ -134,7 +133,7 @@ def differences(
                     mean, (low, high) = difference.difference, difference.population()
                 elif difference.hospitals >= MANY_HOSPITALS:
                     # A stream for each row and figure: adding a strategy does not change another's interval.
-                    rng = stream(seed, f"interval/{strategy}/{model}/{figure}")
+                    rng = stream(0, f"interval/{strategy}/{model}/{figure}")
                     low, high = worst_decile_difference(*panel.sides(key, against), rng, larger=kind.larger)
             rows.append((strategy, model, figure, mean, of_seeds.std, of_seeds.pairs, low, high))
     return pd.DataFrame(rows, columns=names)

@@ -90,7 +90,6 @@ def importances(shares: pd.DataFrame) -> Figure:
                 name=f"shares-{column}",
                 title=title,
                 description=f"{title}, of each metric by each model.",
-                low=0.0,
                 high=1.0,
             )
         )
@@ -128,7 +127,6 @@ def clusters(table: pd.DataFrame) -> Figure:
         texts=texts,
         row_title="clients",
         column_title="alpha (left: clients differ more)",
-        low=0.0,
     )
     caption = (
         "Numbers of clusters follow from the clients' label counts alone and are means over seeds. A dash: the "

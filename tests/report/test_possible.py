@@ -65,26 +65,23 @@ def test_what_is_printed_of_a_difference_is_possible(low, width, reference):
 
 
 @pytest.mark.parametrize(
-    ("p", "draws", "text"),
+    ("p", "text"),
     [
-        (0.0, None, "p < 0.01"),
-        (0.0004, 1999, "p < 0.01"),
-        (0.00999, None, "p < 0.01"),
-        (0.01, None, "p = 0.01"),
-        (0.034, None, "p = 0.03"),
-        (1.0, None, "p = 1.00"),
-        (1 / 20, 19, "p <= 0.05"),
-        (3 / 20, 19, "p = 0.15"),
-        (math.nan, None, "p undefined"),
+        (0.0, "p < 0.01"),
+        (0.00999, "p < 0.01"),
+        (0.01, "p = 0.01"),
+        (0.034, "p = 0.03"),
+        (1.0, "p = 1.00"),
+        (math.nan, "p undefined"),
     ],
 )
-def test_a_p_is_never_0(p, draws, text):
-    assert chance(p, draws) == text
+def test_a_p_is_never_0(p, text):
+    assert chance(p) == text
 
 
-@given(p=st.floats(0, 1), draws=st.one_of(st.none(), st.integers(1, 5000)))
-def test_no_p_is_printed_as_0(p, draws):
-    assert not re.search(r"[= ]0\.00$", chance(p, draws).replace("<", ""))
+@given(p=st.floats(0, 1))
+def test_no_p_is_printed_as_0(p):
+    assert not re.search(r"[= ]0\.00$", chance(p).replace("<", ""))
 
 
 @settings(max_examples=400)

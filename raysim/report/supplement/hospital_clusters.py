@@ -65,7 +65,6 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
                     title=title,
                     description=f"Shares of hospitals of each of {len(present)} clusters by attribute.",
                     texts=[[f"{share:.0%}" for share in line] for line in shares],
-                    low=0.0,
                     high=1.0,
                 )
             )
@@ -87,7 +86,6 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
                     )
                     + ".",
                     texts=texts,
-                    low=0.0,
                 )
             )
     if not charts:

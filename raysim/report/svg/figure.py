@@ -216,16 +216,14 @@ def heat_map(
     texts: Sequence[Sequence[str]] | None = None,
     row_title: str = "",
     column_title: str = "",
-    low: float | None = None,
     high: float | None = None,
 ) -> Chart:
     """Draw a heat map of ``values``, by row and column, with values or ``texts`` in its cells.
 
-    The lightest shade is for ``low`` and the darkest for ``high``, by default the smallest and largest value.
+    The lightest shade is for 0 and the darkest for ``high``, by default the largest value.
     """
     table = np.asarray(values, dtype=np.float64)
     defined = table[np.isfinite(table)]
-    first = low if low is not None else float(defined.min()) if len(defined) else 0.0
     last = high if high is not None else float(defined.max()) if len(defined) else 1.0
     x, y = names(column_title, columns), names(row_title, rows)
     height = 26.0 * len(rows) + 60 + (LINE * len(heading_lines(title)) + 5 if title else 0) + (18 if row_title else 0)
@@ -233,7 +231,7 @@ def heat_map(
     for i in range(len(rows)):
         for j in range(len(columns)):
             value = float(table[i, j])
-            shade = (value - first) / (last - first) if last > first else 0.5
+            shade = value / last if last > 0 else 0.5
             text = texts[i][j] if texts is not None else fixed(value, 2) if np.isfinite(value) else "–"
             chart.cell(i, j, 0.45 * float(short_share(shade)) + 0.05 if np.isfinite(value) else 0.0, text)
     return chart
