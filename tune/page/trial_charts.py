@@ -180,7 +180,6 @@ def _importances(choice: Choice, keys: Sequence[str], shares: Floats) -> Figure:
         name="importances",
         description="The importance of each searched key for each objective.",
         texts=texts,
-        low=0.0,
         high=1.0,
     )
     caption = (
