@@ -20,16 +20,16 @@ class Needs:
 
     kind: Literal["sums", "clusters", "programs", "refused"] = "sums"
     why: str = ""
-    """Why the strategy cannot have a privacy guarantee for patients or, if ``kind`` is ``refused``, any guarantee. It
-    completes the sentence "the strategy ...".
+    """Why noise on sums cannot give a privacy guarantee for patients or, if ``kind`` is ``refused``, any guarantee. The
+    text completes the sentence "the strategy ...".
     """
     own_steps: bool = False
     """Whether noise in hospitals' own training steps can give a privacy guarantee although the server needs more than
     sums."""
 
     by: Literal["row", "hospital"] | None = None
-    """Whether the bounds of all client programs limit the contribution of a row or of a hospital; None: not known in
-    advance."""
+    """The unit whose contribution is limited by the bounds of the strategy's client programs: a row or a hospital.
+    None: not known in advance."""
 
     @staticmethod
     def more(why: str, *, own_steps: bool = False) -> Needs:

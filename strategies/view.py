@@ -24,7 +24,7 @@ class Training:
     """The model of a run, and the settings of its training."""
 
     parameters: Mapping[str, slice]
-    """The slice of each tensor in the model's parameter vector, by the tensor's name and in order."""
+    """The slice of each tensor in the model's parameter vector, by the tensor's name, in the order of the vector."""
     optimizer: str
     """The configured optimiser's name."""
     classes: int = 2
@@ -38,7 +38,7 @@ class Training:
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
     """A function that returns the attributes of all rows' patients by name, each with one value per row, ``[n]``."""
     trees: TreeTask | None = None
-    """The label, columns and settings for which trees are grown; None if the model is not boosted trees."""
+    """The task of growing trees (label, columns, settings); None if the model is not boosted trees."""
     ranges: tuple[tuple[float, float] | None, ...] = ()
     """The declared limits of each feature's values, ``[F]``; see :attr:`FederationView.ranges`."""
 
@@ -136,7 +136,7 @@ class FederationView:
     then send the statistics with ``how="each"``, ``by="row"`` and a bound.
     """
     parameters: Mapping[str, slice] = field(default_factory=dict)
-    """The slice of each tensor in the model's parameters, by name and in order."""
+    """The slice of each tensor in the model's parameter vector, by the tensor's name, in the order of the vector."""
     measured: frozenset[str] = frozenset()
     """The names of the tensors without a gradient, which are measured in training, such as running statistics."""
     available: Mask | None = None
@@ -166,7 +166,7 @@ class FederationView:
     noise: Noise | None = None
     """The noise on sums of client programs; None without a privacy guarantee."""
     trees: TreeTask | None = None
-    """The label, columns and settings for which trees are grown; None if the model is not boosted trees."""
+    """The task of growing trees (label, columns, settings); None if the model is not boosted trees."""
     ranges: tuple[tuple[float, float] | None, ...] = ()
     """The declared smallest and largest value of each feature, ``[F]``; None for a feature that is scaled or has no
     declared limits."""

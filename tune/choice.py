@@ -66,9 +66,9 @@ class Choice:
 
 
 def choose(finished: Mapping[int, Finished], sweep: Sweep) -> Choice:
-    """Find the Pareto set and the recommended trial among the trials that ran all their rounds.
+    """Find the Pareto set and the recommended trial among the completed trials.
 
-    Trials that were stopped early are left out.
+    Trials that the scheduler stopped, and failed trials, are left out.
     """
     trials = tuple(trial for _, trial in sorted(finished.items()) if trial.status == "completed")
     values = np.array([objectives(trial, sweep) for trial in trials], dtype=np.float64).reshape(-1, len(sweep.names))
@@ -158,9 +158,10 @@ def reason(choice: Choice) -> list[str]:
 
 
 def at_the_edge(choice: Choice) -> list[str]:
-    """Return a warning if a hyper-parameter of the recommended trial has the smallest or largest value that was tried.
+    """Return a warning if a numeric hyper-parameter of the recommended trial is the smallest or largest of all.
 
-    Otherwise the list is empty.
+    It is compared with the values in all completed trials. Limits of a key cause no warning
+    (:func:`raysim.experiment.tuning.is_bound`). Without a warning, the list is empty.
     """
     taken = {} if choice.recommended is None else choice.recommended.params
     named = [

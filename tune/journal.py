@@ -1,8 +1,8 @@
 """The journal of a sweep: one line for every finished trial.
 
-A trial's line is on disk before the searcher proposes another trial. The first line of ``journal.jsonl`` identifies the
-sweep, and each further line is a trial. Lines are appended and synced to disk, and never changed, so that a killed
-sweep loses only the trials that were running.
+When a trial ends, its line is written to disk before the searcher proposes another trial. The first line of
+``journal.jsonl`` identifies the sweep, and each further line is a trial. Lines are appended and synced to disk, and
+never changed, so that a killed sweep loses only the trials that were running.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Status = Literal["completed", "stopped", "failed"]
 
 @dataclass
 class Finished:
-    """A trial that has ended: ``completed`` all rounds, ``stopped`` early by the scheduler, or ``failed``.
+    """A trial that has ended: ``completed``, ``stopped`` by the scheduler, or ``failed``.
 
-    ``rounds`` has the rounds of each seed's run, and ``finals`` the run's final metrics; in a stopped trial, the
-    metrics of the run's last evaluated round.
+    A trial is also ``completed`` if ``training.stop`` ended its runs. ``rounds`` has the rounds of each seed's run, and
+    ``finals`` the run's final metrics; in a stopped trial, the metrics of the run's last evaluated round.
     """
 
     number: int
@@ -49,11 +49,13 @@ class Finished:
 
     @property
     def figures(self) -> dict[str, tuple[float, float]]:
-        """Return the mean and the standard deviation over seeds of each metric of the headline model."""
+        """Return the mean and the standard deviation over seeds of each metric of the headline model, and of the
+        traffic."""
         return figures([headline(metrics) for metrics in self.finals.values()], self.rounds)
 
     def means(self) -> dict[str, float]:
-        """Return the mean over seeds of each metric of the headline model (the strategy's most personal model)."""
+        """Return the mean over seeds of each metric of the headline model (the strategy's most personal model), and of
+        the traffic."""
         return {name: mean for name, (mean, _) in self.figures.items()}
 
 
@@ -68,7 +70,7 @@ class Header:
 
 
 class Journal:
-    """The journal of the sweep in ``folder``; the first line of an existing file must agree with ``header``."""
+    """The journal of the sweep in ``folder``; an existing file must have the digests in ``header``."""
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
         self._path = folder / JOURNAL

@@ -180,7 +180,6 @@ def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
 
 @contextlib.contextmanager
 def _naming(where: str, params: Params) -> Iterator[None]:
-    """Context in which errors caused by the searched key ``where`` name this key."""
     try:
         yield
     except RaysimError as error:
@@ -235,5 +234,5 @@ def _judged(config: Config, federations: Iterable[Federation]) -> int:
 
 
 def draw_seed(config: Config) -> int:
-    """Return the seed of the search, which is independent of the seeds of the runs."""
+    """Return the seed of the search, drawn from ``config.seed`` by a random stream of its own."""
     return int(stream(config.seed, "sweep search").integers(2**31))

@@ -105,8 +105,8 @@ def write_page(
 
 
 def write_recommended(out: Manifest, plan: SweepPlan, choice: Choice) -> None:
-    """Write ``recommended.yaml``: the recommended trial's configuration, changed to evaluate on test rows, with the
-    reasons as comments.
+    """Write ``recommended.yaml``: the configuration of the recommended trial's run on test rows for the first seed,
+    with the reasons as comments.
 
     Nothing is written without a recommended trial.
     """

@@ -31,7 +31,7 @@ class ProposalSource(Protocol):
 
 
 def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> ProposalSource:
-    """Build a sweep's searcher, which learns from the ``finished`` trials."""
+    """Build a sweep's searcher. Only Optuna learns from the ``finished`` trials."""
     sweep.check_installed()
     if sweep.searcher == "optuna":
         return FromOptuna(sweep, space, seed, finished)

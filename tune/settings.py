@@ -37,7 +37,7 @@ class Fifo(Section):
 
 
 class Judging(Section):
-    """A scheduler that compares trials by ``objective`` after every evaluated round."""
+    """A scheduler that compares trials by ``objective``, which it receives after every evaluated round."""
 
     objective: str | None = default("sweep.scheduler.objective")
 
@@ -86,7 +86,8 @@ class Sweep(Section):
     """The section ``sweep``; ``space`` is described in :mod:`raysim.tune.spaces`.
 
     - ``trials``: the number of trials; None means all combinations of searcher ``grid``.
-    - ``concurrent``: the number of concurrent trials; None means enough trials to occupy the hospital actors.
+    - ``concurrent``: the largest number of concurrent trials; None means that
+      :func:`raysim.tune.running.places.open_places` chooses it.
     - ``objectives``: metrics of the headline model on validation rows, with their directions.
     - ``reference``: the reference point of the hypervolume, by objective.
     - ``retries``: how often a failed trial is tried again.

@@ -205,10 +205,9 @@ class Space:
         return combinations
 
     def corners(self) -> Iterator[tuple[str, Params]]:
-        """Yield the tested key and the values of all keys, for every end of a key's range and every listed value.
+        """For each end of a key's range and each listed value, yield the key and a trial's values with this value.
 
-        Keys in the condition of the tested key have values that fulfil this condition; all other keys have their first
-        values.
+        Keys in the key's condition have values that fulfil it; all other keys have their lowest or first listed value.
         """
         by_key = {dimension.key: dimension for dimension in self.dimensions}
         for dimension in self.dimensions:

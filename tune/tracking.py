@@ -315,8 +315,8 @@ def curve(trial: Finished) -> list[tuple[str, float, int]]:
 
 
 def final(trial: Finished, step: int) -> list[tuple[str, float, int]]:
-    """Return the values that MLflow receives when a trial ends, as ``(name, value, step)``: standard deviations over
-    seeds (``_std``), traffic and computing time.
+    """Return the values of a whole trial for MLflow, as ``(name, value, step)``: standard deviations over seeds
+    (``_std``), mean traffic over seeds, and the trial's seconds.
     """
     values = [(f"{name}_std", spread, step) for name, (_, spread) in trial.figures.items()]
     values += [(name, trial.figures[name][0], step) for name in ("bytes_down", "bytes_up") if name in trial.figures]

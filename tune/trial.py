@@ -23,7 +23,7 @@ Metrics = dict[str, dict[str, float]]
 
 @dataclass(repr=False)  # Ray Tune would format each result as a text that is never read
 class Report:
-    """The results of a trial since its previous report."""
+    """The results of a trial: its ``rounds`` since the previous report, and its ``finals`` and ``attempts`` so far."""
 
     round: int
     """The last round that the runs of all seeds have reached."""

@@ -39,7 +39,7 @@ that is smaller."""
 class ReclusteringState(State):
     """The state of a strategy whose clusters change during training.
 
-    ``columns [h, D']`` has the standardised signatures of the ``h`` hospitals with training rows, and ``rounds`` is the
+    ``columns [h, S']`` has the standardised signatures of the ``h`` hospitals with training rows, and ``rounds`` is the
     number of finished rounds.
     """
 

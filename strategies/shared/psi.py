@@ -3,8 +3,8 @@ hospitals.
 
 D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
 Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025. The
-paper computes PSI over classes. PSI over quantile bins of features (:func:`feature_terms`) and over hospitals' sizes
-(:func:`size_terms`) is added.
+paper computes PSI over classes. PSI over quantile bins of features (:func:`feature_terms`) and PSI over hospitals'
+sizes (:func:`size_terms`) are not in the paper.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Floats, Ids
 
 Smoothing = float | Literal["counts"]
-"""How empty bins are smoothed. A number is added to every share, without renormalising. ``counts`` adds half a row to
-every bin (Jeffreys' prior).
+"""How shares are smoothed, so that no share is 0. A number is added to every share, without renormalising. ``counts``
+adds half a row to every bin (Jeffreys' prior).
 """
 
 EPSILON: Smoothing = 0.05
 """The default smoothing. An empty bin contributes about ``P ln(P / epsilon)`` if its share over all hospitals is P, so
-only PSI values with the same epsilon are comparable. Hospitals cluster best with this value (docs/heterogeneity.md)."""
+only PSI values with the same epsilon are comparable. docs/heterogeneity.md compares clusters for several values
+of epsilon."""
 
 
 def check_smoothing(epsilon: Smoothing) -> None:
@@ -41,8 +42,8 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
     ``counts [H, C]`` has each hospital's number of rows in each bin; for D features, the shape is ``[H, D, C]``. The
     result has the shape of ``counts``. ``p_ic`` is the share of bin c at the hospital, and ``P_c`` its share over all
     hospitals. With ``reference`` (counts without the axis of hospitals), ``P_c`` is the share in ``reference``. Shares
-    are smoothed by ``epsilon``. Terms are 0 for bins with ``P_c = 0`` and for hospitals without rows, and never
-    negative.
+    are smoothed by ``epsilon``. Terms are never negative. They are 0 for hospitals without rows, and for bins whose
+    ``P_c`` is 0 before smoothing.
     """
     rows = np.asarray(counts, dtype=np.float64)
     pool = rows.sum(axis=0) if reference is None else np.asarray(reference, dtype=np.float64)
@@ -80,8 +81,8 @@ def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON, reference:
 def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
     """Return ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean`` for the numbers of rows ``n_i > 0`` in ``sizes``, ``[H]``.
 
-    ``mean`` is the mean of ``sizes`` if None. The mean of the absolute values is the PSI between hospitals' shares of
-    all rows and equal shares. Values are negative for hospitals with fewer than ``mean`` rows.
+    ``mean`` is the mean of ``sizes`` if None. The mean of the absolute values is then the PSI between hospitals' shares
+    of all rows and equal shares. Values are negative for hospitals with fewer than ``mean`` rows.
     """
     ratio = sizes / (sizes.mean() if mean is None else mean)
     return np.asarray(np.abs(ratio - 1.0) * np.log(ratio))

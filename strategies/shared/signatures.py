@@ -30,7 +30,7 @@ from raysim.strategies.base import (
 )
 
 CLIP = 5.0
-"""For noisy signatures, standardised values are clipped to the range from ``-CLIP`` to ``CLIP``."""
+"""For noisy signatures, feature values (after preprocessing) are clipped to the range from ``-CLIP`` to ``CLIP``."""
 
 Block = Literal["size", "prevalence", "missingness", "mean", "std"]
 BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
@@ -42,12 +42,13 @@ class Signature(Statistic):
 
     It has ``log n`` for n training rows, and the share of each class but the first. For each of the first ``columns``
     features, it has the missing rate, the mean and the population standard deviation. For a numeric label, the label's
-    mean and population standard deviation replace the shares. Means and deviations are over observed values; they are
-    NaN for a feature that the hospital never observed. All numbers are NaN for a hospital without rows.
+    mean and population standard deviation replace the shares. Means and deviations are over observed values. Without
+    noise, they are NaN for a feature that the hospital never observed, and all numbers are NaN for a hospital without
+    rows.
 
     With the noise of differential privacy, the program sends sums over rows: the number of rows, in total and in each
-    class but the first, and for each feature the number of values, their sum and the sum of their squares. The program
-    leaves out sums that the ``blocks`` do not need.
+    class but the first, and for each feature the number of values, their sum and the sum of their squares. Of a
+    feature's three sums, the program sends only those that the ``blocks`` need.
     """
 
     classes: int
@@ -66,8 +67,8 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """How many sums a hospital sends per feature: the first 0 to 3 of the values' number, sum and sum of
-        squares."""
+        """The number of sums that a hospital sends per feature, 0 to 3, in this order: the number of values, their sum,
+        the sum of their squares."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
@@ -134,10 +135,10 @@ def label_scalars(classes: int) -> int:
 def signature_matrix(
     rows: Floats, classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False, among: Floats | None = None
 ) -> NDArray[np.float64]:
-    """Return the ``blocks`` of hospitals' signatures ``rows [N, D]`` on a common scale, ``[N, D']``.
+    """Return the ``blocks`` of hospitals' signatures ``rows [N, S]`` on a common scale, ``[N, S']``.
 
     NaN is replaced by the column's average, and each column is standardised. ``block_scale`` divides each block by the
-    square root of its number of columns, so that many features do not outweigh prevalence and size. ``among [M, D]``
+    square root of its number of columns, so that many features do not outweigh prevalence and size. ``among [M, S]``
     has the signatures from which averages and standard deviations are computed; None means ``rows``.
     """
     among = rows if among is None else among
@@ -184,7 +185,7 @@ class NearestSignature(Newcomers):
     """
 
     participants: Floats
-    """The signatures of the h hospitals that were clustered, D numbers each: ``[h, D]``."""
+    """The signatures of the h hospitals that were clustered, S numbers each: ``[h, S]``."""
     cluster: Ids
     """For each hospital that was clustered, the row of ``models`` that has its cluster's model, ``[h]``."""
     classes: int
@@ -192,8 +193,9 @@ class NearestSignature(Newcomers):
     block_scale: bool
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
-        """Return the model row of the nearest cluster; None if there are no rows, or if ``blocks`` has only
-        ``prevalence`` and there are no labels.
+        """Return the index in ``models`` of the nearest cluster's model.
+
+        The result is None if ``X`` has no rows, or if ``blocks`` has only ``prevalence`` and ``labels`` is empty.
         """
         known = [block for block in self.blocks if len(labels) or block != "prevalence"]
         if not known or not len(X):
@@ -207,9 +209,9 @@ class NearestSignature(Newcomers):
 
 
 def nearest_cluster(own: Floats, rows: Floats, cluster: Ids) -> int:
-    """Return the label of the cluster whose mean signature is nearest to the signature ``own [D']``.
+    """Return the label of the cluster whose mean signature is nearest to the signature ``own [S']``.
 
-    ``rows [h, D']`` has the signatures of the clustered hospitals, and ``cluster [h]`` their clusters' labels.
+    ``rows [h, S']`` has the signatures of the clustered hospitals, and ``cluster [h]`` their clusters' labels.
     """
     clusters = np.unique(cluster)
     centres = np.stack([rows[cluster == k].mean(axis=0) for k in clusters])

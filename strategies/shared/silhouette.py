@@ -17,7 +17,8 @@ TIE = 1e-12
 """Silhouettes that differ by at most this number are treated as equal."""
 
 SAMPLE = 2000
-"""The largest number of rows for a silhouette (32 MB of distances); of more rows, a sample of this size is used."""
+"""The largest number of points for which :func:`best_labels` computes silhouettes (32 MB of distances). Of more points,
+it uses a random sample of this size."""
 
 
 def mean_silhouette(distances: Floats, labels: Ids) -> float:

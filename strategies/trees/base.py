@@ -24,7 +24,8 @@ class TreesState(State):
     """The state of boosted trees. Row 0 of ``models`` contains the trees."""
 
     edges: tuple[Floats, ...] = ()
-    """The edges between bins, one array for each column; empty before the first round."""
+    """The edges between bins, one array for each column; empty before the first round and with random splits. Local
+    training stores one empty array after its round."""
     last: dict[str, NDArray[Any]] | None = None
     """The trees that the last round added, as arrays to send; None: none. Hospitals have not yet added the values of
     these trees to stored predictions."""
@@ -116,7 +117,10 @@ def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
 
 
 def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-    """Return ``column [I]`` and ``left [I, L]`` of each received tree; see :class:`raysim.trees.growing.Grown`."""
+    """Return ``column [I]`` and ``left [I, L]`` of each received tree, as in :class:`raysim.trees.growing.Grown`.
+
+    L is rounded up to a multiple of 8, because bits were sent as bytes.
+    """
     left = np.unpackbits(received["left"], axis=2).astype(np.bool_)
     return list(zip(received["column"], left, strict=True))
 

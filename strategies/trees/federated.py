@@ -2,23 +2,26 @@
 
 T. Chen, C. Guestrin: *XGBoost: A Scalable Tree Boosting System*, KDD 2016 (gain and values); G. Ke et al.: *LightGBM*,
 NeurIPS 2017 (histograms; the histogram of the larger child is the parent's minus the smaller child's); K. Cheng et al.:
-*SecureBoost*, 2019, for histograms summed over parties. A node has the sums ``G`` of gradients and ``H`` of second
-derivatives, and its left and right child ``GL``, ``HL``, ``GR`` and ``HR``. With the penalty ``l2``, a split gains
-``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``. A leaf has the value ``-rate G / (H + l2)``, with the learning rate
-``rate``. See :mod:`raysim.trees.splits` for further rules.
+*SecureBoost*, 2019, for histograms summed over parties. ``G`` is the sum of gradients over the rows of a node, and
+``H`` the sum of second derivatives. ``GL`` and ``HL`` are these sums for the left child, ``GR`` and ``HR`` for the
+right child. With the penalty ``l2``, a split gains ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``. A leaf has the
+value ``-rate G / (H + l2)``, with the learning rate ``rate``. See :mod:`raysim.trees.splits` for further rules.
 
-In the first round, the server also computes the number of rows of each class, and the edges between bins. For the
-edges, hospitals are called four times (eight for exact edges) and send counts that are added up. Each round grows one
-tree level by level, or one tree per class if there are more than two classes. For each node, column and bin, the number
-of rows and the sums of gradients and of second derivatives over hospitals are computed, as whole numbers. No row,
-prediction or leaf of a single hospital is sent. All hospitals with training rows take part; if the answer of one is
-lost, the round is repeated.
+The first round also computes the edges between bins, and the number of rows of each class or the sum of a numeric
+label. For the edges, hospitals are called three times (seven for exact edges) and send counts that are added up. Each
+round grows one tree, or one per class if there are more than two classes. Trees grow level by level. For each node,
+column and bin, the number of rows and the sums of gradients and of second derivatives over hospitals are computed, as
+whole numbers. No row, prediction or leaf of a single hospital is sent. All hospitals with training rows take part; if
+the answer of one is lost, the round is repeated.
 
 Traffic of a round, for each tree and hospital: a hospital sends at most ``2^(depth - 1)`` histograms of 24 W bytes. W
 is the number of bins of all columns, including the bins for missing values. There is one histogram for the root, and
-one for each pair of children that can be split further. A hospital receives at most 2 + (bins + 1)/8 bytes for each
-split so far, and 8 bytes for each leaf of the previous tree. With early stopping, hospitals receive each finished tree
-at once, and not again in the next round.
+one for each pair of children that can be split further. For each level but the first, a hospital receives
+``2 + ceil(L/8)`` bytes for each of the tree's ``2^depth - 1`` possible splits. L is the largest number of bins of a
+column, including the bin for missing values. For the first level, it receives the previous tree: the same bytes for its
+splits, and 8 bytes for each of its ``2^(depth + 1) - 1`` possible nodes. For the first tree, it receives the edges
+instead. With early stopping, hospitals with validation rows receive each finished tree at once, and not again in the
+next round.
 """
 
 from __future__ import annotations

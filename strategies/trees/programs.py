@@ -27,7 +27,7 @@ SCALES = 64
 
 @dataclass(frozen=True)
 class ValueCounts(Program):
-    """The numbers of a hospital's rows that a request asks for (:class:`raysim.trees.edges.Prefixes`)."""
+    """The counts of a hospital's rows that the server requests (:class:`raysim.trees.edges.Prefixes`)."""
 
     entries: int
     name: str = "counts of values"
@@ -196,7 +196,7 @@ class _Together:
         return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 
     def _in_bins(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """Return the result of ``make()``, cached per process; the result may depend on the bins' edges."""
+        """Return the result of ``make()``, cached per process by ``name``, hospitals and bins until ``of`` changes."""
         return self._contexts[0].cache(f"{name} {self._names[1]}", make, of)
 
     @cached_property
@@ -224,7 +224,7 @@ class _Together:
         )
 
     def gradients(self, make: Callable[[], tuple[Floats, Floats]], before: bytes) -> NDArray[Any]:
-        """Return the gradients and the second derivatives of the loss that ``make`` computes, ``[2, n, K]``.
+        """Return the result of ``make()``: the gradients and the second derivatives of the loss, ``[2, n, K]``.
 
         They are cached while ``before``, a digest of the trees so far, stays the same.
         """
@@ -248,6 +248,6 @@ class _Together:
 def scaled(sums: Floats, classes: int) -> Floats:
     """Convert the ``sums`` of :class:`LabelSums` to numbers of rows of each class, or to the sum of scaled labels.
 
-    ``classes`` is 0 for a numeric label; the sums are then whole multiples of a grid step.
+    For a numeric label, ``classes`` is 0, and ``sums`` has the sum as a number of grid steps.
     """
     return sums if classes else sums / GRID

@@ -2,11 +2,12 @@
 
 S. Maddock, G. Cormode, T. Wang, C. Maple, S. Jha: *Federated Boosted Decision Trees with Differential Privacy*, CCS
 2022 (random splits, leaves by noisy sums). The columns and thresholds of a tree follow from the seed and from the
-limits in ``data.ranges``, and do not depend on any row. Each node is split by a random column; rows without a value in
-this column go to a random side. A numeric column is split at one of ``model.bins - 1`` thresholds at equal distances in
-its range, a categorical column into two random halves of its categories. For each leaf of a tree, the server needs the
-sums of gradients and of second derivatives over all hospitals' rows in the leaf. The first tree has no split: the value
-of its one leaf, with learning rate 1, is the initial margin (the sum of the trees' values) of all rows.
+limits in ``data.ranges``, and do not depend on any row. Each node is split by a random column; all rows without a value
+in this column go to one side, chosen at random. A numeric column is split at one of ``model.bins - 1`` thresholds at
+equal distances in its range, a categorical column into two random halves of its categories. For each leaf of a tree,
+the server needs the sums of gradients and of second derivatives over all hospitals' rows in the leaf. The first tree
+has no split: the value of its one leaf, with learning rate 1, is the initial margin (the sum of the trees' values) of
+all rows.
 
 **Norm of a row's contribution.** With the label ``y`` (0 or 1) and the predicted probability ``p``, a row has the
 residual ``a = |y - p|``. It adds two numbers to the sums of its leaf: the gradient, which is ``a`` in absolute value,

@@ -127,7 +127,7 @@ def gives_up(choice: Choice) -> list[str]:
 
 
 def counted(choice: Choice, counts: Mapping[str, int]) -> str:
-    """Return a text on how many trials ran all rounds, were stopped, failed, and are left."""
+    """Return a text on how many trials are completed, were stopped, failed, and are left."""
     ended = sum(counts[state] for state in ("completed", "stopped", "failed"))
     text = f"{words.counted(counts['completed'], 'trial')} ran all rounds"
     text += f", {counts['stopped']} were stopped early" if counts["stopped"] else ""
@@ -163,7 +163,8 @@ def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
     """Return a table row per completed trial, at most :data:`MOST_ROWS`; the columns are the objectives and the
     searched ``keys``.
 
-    The recommended trial is first, then the Pareto set, then other trials, each sorted by the first objective.
+    The recommended trial is first, then the Pareto set, then other trials. Within both groups, trials are
+    sorted by the first objective, the best first.
     """
     best = -1 if choice.knee is None else choice.knee.index
     first = np.nan_to_num(signed(choice.values, choice.sweep.larger)[:, 0], nan=-np.inf)

@@ -22,8 +22,9 @@ ENOUGH = 20
 
 
 def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
-    """Return the searched keys, the most important first, and their importances ``[K, d]``, for K keys and d
-    objectives.
+    """Return the K searched keys and their importances ``[K, d]`` for d objectives.
+
+    Keys are sorted by their mean importance over objectives, the largest first.
 
     Importances sum to 1 for each objective, and are NaN for an objective that is equal in all trials. Trials with an
     undefined objective, and keys that are absent in a trial or never differ, are left out. The result is None if fewer
@@ -124,7 +125,7 @@ def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
 
 
 def _marginal(values: Floats, leaves: Floats, box: Floats, columns: Sequence[int]) -> float:
-    """Return the variance, over ``columns``, of a tree's mean prediction over all other columns.
+    """Average a tree's prediction over all columns except ``columns``, and return the variance of the result.
 
     ``values`` and ``leaves`` are the predictions and boxes of leaves, and ``box`` is the box of all points.
     """

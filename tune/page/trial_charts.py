@@ -29,8 +29,8 @@ SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias"
 """Short names of objectives in a heat map."""
 
 MOST_LINES = 400
-"""The largest number of trials in parallel coordinates. The Pareto set is drawn whole, even if it is larger; if
-not all other trials fit, evenly spaced ones are drawn."""
+"""The largest number of trials in parallel coordinates. The Pareto set is drawn whole, even if it is larger. If
+not all other trials fit, they are thinned out evenly in the order of their numbers."""
 
 STEPS = 300
 """The largest number of points of the hypervolume curve."""

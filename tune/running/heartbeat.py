@@ -18,11 +18,12 @@ LOOK_SECONDS = 1.0
 """The smallest number of seconds between two checks of heartbeats."""
 
 COUNTED_SECONDS = 10.0
-"""At most this many seconds between two checks count as silence, because a suspended driver checks nothing."""
+"""Of a longer time between two checks, only this many seconds count as silence, because the driver itself may have been
+suspended."""
 
 
 class Pulse:
-    """The file that a trial touches as its heartbeat; ``trial`` is the trial's name in Ray Tune."""
+    """The file that a trial touches as its heartbeat; ``trial`` is the trial's id in Ray Tune."""
 
     def __init__(self, folder: Path, trial: str) -> None:
         self._path = folder / trial

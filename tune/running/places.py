@@ -31,7 +31,7 @@ class Hospitals:
     resources: ResourcesSection
 
     def pool(self) -> Pool:
-        """Return the hospitals of a trial in this process."""
+        """Return the pool of hospitals for the trial that runs in this process."""
         if self.shared is not None:
             return self.shared
         return InProcess(self.rows, self.resources.model_copy(update={"device": "cpu"})).pool

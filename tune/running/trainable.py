@@ -18,8 +18,7 @@ from raysim.tune.running.places import Hospitals
 from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20
-"""The bytes of memory that a trial requests from Ray. A trial must request something, and if hospital actors
-reserve CPUs, it requests no CPU."""
+"""The bytes of memory that a trial requests from Ray."""
 
 
 STATE = "standing-{}.safetensors"
