@@ -11,7 +11,7 @@ import pytest
 
 from raysim.report.judgement.card import FACTS, Card
 from raysim.report.judgement.evidence import evidence_from
-from raysim.report.judgement.gathered import visible_sizes
+from raysim.report.judgement.gathered import visible_from_alone, visible_sizes
 from raysim.report.tables import differences
 from tests.report.answered import answered
 
@@ -124,7 +124,7 @@ def test_no_difference_is_an_answer_and_the_reference_stands():
     assert which is not None
     assert limits is not None
     assert which.text == "The other method is not better than fedavg, the reference."
-    assert "between methods could be found (80 % power)" in limits.text
+    assert "between fedavg and other methods could be found (80 % power)" in limits.text
 
 
 def test_a_difference_that_could_be_found_is_claimed_by_the_joint_intervals() -> None:
@@ -153,7 +153,29 @@ def test_the_difference_that_could_be_found_is_in_the_unit_of_the_error(unit: fl
     hospitals["mae"] *= unit
     limits = answered(per_seed, hospitals, "fedavg").card.line("limits")
     assert limits is not None
-    assert re.search(f"ifferences of ({printed}) between methods could be found", limits.text)
+    assert re.search(f"ifferences of ({printed}) between fedavg and other methods could be found", limits.text)
+
+
+def test_what_could_be_found_against_training_alone_is_a_number_of_its_own() -> None:
+    """Two methods that agree nearly everywhere are compared sharply; training alone, which is noisy, is not."""
+    rng = np.random.default_rng(3)
+    means = {"fedavg": 0.80, "newton": 0.80, "local": 0.78}
+    per_seed, hospitals = frames(means, references=("local",), seeds=5, noise=0.0)
+    for name, deviation in (("newton", 0.002), ("local", 0.06)):
+        of = hospitals["strategy"] == name
+        hospitals.loc[of, "auroc"] += np.tile(rng.normal(0, deviation, 20), 5) + rng.normal(0, deviation / 9, 100)
+    card = answered(per_seed, hospitals, "fedavg", ("local",)).card
+    limits = card.line("limits")
+    assert limits is not None
+    assert card.federate == "not shown"
+    shown = evidence_from(per_seed, hospitals, "fedavg", alone=("local",))
+    assert shown is not None
+    (between,), (alone,) = visible_sizes(shown), visible_from_alone(shown)
+    # Training alone is compared with two methods, so that alpha is divided by two.
+    assert alone == shown.over_alone[shown.best].visible(0.025)
+    assert alone > 10 * between
+    assert f"Differences of {between:.3f} between fedavg and other methods could be found (80 % power)." in limits.text
+    assert f"Differences of {alone:.3f} between fedavg and local could be found (80 % power)." in limits.text
 
 
 def test_bytes_decide_between_equals_only():
@@ -238,7 +260,8 @@ def test_a_method_that_beats_the_reference_is_not_called_the_reference():
     assert said.card.headline == "No method demonstrably beats training alone; chip is better than the reference."
     limits = said.card.line("limits")
     assert limits is not None
-    assert "could" not in limits.text, "the one difference was found"
+    assert "other methods" not in limits.text, "the one difference was found"
+    assert "between chip and local could be found" in limits.text
 
 
 def test_small_hospitals_are_compared_by_themselves():
@@ -345,7 +368,7 @@ def test_an_interval_goes_no_further_than_a_difference_can():
     assert not re.findall(r"[+-]\d+\.\d+", text)
     limits = said.card.line("limits")
     assert limits is not None
-    assert "No difference between methods could have been found" in limits.text
+    assert "No difference between s0 and other methods could have been found" in limits.text
     assert {way.verdict for way in said.card.rows[1:]} == {"says nothing"}
     errors = answered(*frames(means, hospitals=3, seeds=2, noise=0.15, figure="mae"), "s0")
     assert max(abs(float(number)) for number in re.findall(r"[+-]\d+\.\d+", " ".join(errors.reasons))) > 1

@@ -537,9 +537,12 @@ def test_what_was_found_at_hospitals_outside() -> None:
 
 
 def test_a_difference_beyond_what_is_possible_could_not_have_been_found() -> None:
-    none, some = (limiting.limits(data(), pair(0.0), sizes).text for sizes in ([math.inf], [0.0023, 0.0061, math.inf]))
-    assert none == "No difference between methods could have been found."
-    assert some == "Differences of 0.002 to 0.006 between methods could be found (80 % power)."
+    visible = {"between A and other methods": [0.0023, 0.0061, math.inf], "between A and alone": [math.inf]}
+    assert limiting.limits(data(), pair(0.0), visible).text == (
+        "Differences of 0.002 to 0.006 between A and other methods could be found (80 % power). No difference between "
+        "A and alone could have been found."
+    )
+    assert limiting.limits(data(), pair(0.0), dict.fromkeys(visible, ())) == limiting.limits(data(), pair(0.0))
 
 
 # The headline, composed last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -34,6 +35,7 @@ from raysim.report.judgement.gathered import (
     level_interval,
     unseen_of,
     useful_of,
+    visible_from_alone,
     visible_sizes,
 )
 from raysim.report.judgement.noise import Noise
@@ -109,7 +111,10 @@ def comparison_card(
     data, against_name = data_of(results, hospitals, asked, taken.key), plain(names[against.key])
     useful = useful_of(results, taken.key, asked.clinical)
     pair = evidence.over_alone[evidence.best] if evidence.over_alone else _first_pair(evidence)
-    visible = visible_sizes(evidence)
+    name = named.entries[evidence.best].name
+    visible = {f"between {name} and other methods": visible_sizes(evidence)}
+    if alone is not None:
+        visible[f"between {name} and {plain(names[alone.key])}"] = visible_from_alone(evidence)
     return _composed(
         data,
         _what(data, results, hospitals),
@@ -137,7 +142,7 @@ def comparison_card(
         groups=_fairness(noise, taken.key),
         limits=(
             remarks.unseen.get(taken.key) or unseen_of(results, hospitals, taken.key, data, evidence.kind),
-            limiting.limits(data, pair, visible, evidence.kind.decimals(visible)),
+            limiting.limits(data, pair, visible, evidence.kind.decimals([*chain(*visible.values())])),
         ),
         rows=method_rows(named, alone_taken=to_alone),
         remarks=remarks,

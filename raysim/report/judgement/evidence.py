@@ -30,7 +30,7 @@ from raysim.report.possible import NOTHING
 from raysim.report.possible import difference as possible
 from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels, made_of
 from raysim.statistics.differences.paired import Limits, Paired, equivalent
-from raysim.statistics.differences.simultaneous import adjusted, not_dominated
+from raysim.statistics.differences.simultaneous import adjusted, not_dominated, tests
 
 FEWEST_SMALL = 5
 """A difference at small hospitals is reported only if the metric is defined at this many of them."""
@@ -103,6 +103,8 @@ class Evidence:
     """
     learners: tuple[str, ...] = ()
     """The kinds of models, the simplest first; may be empty."""
+    over_alone_tests: int = 0
+    """The number of pairs of a method and a model trained alone whose intervals hold jointly."""
 
     @property
     def one_seed(self) -> bool:
@@ -227,7 +229,8 @@ def evidence_from(
     )
     over_alone, small, two_classes = [], None, None
     over_alones = {i: [panel.difference(entry.key, references[i].key) for entry in entries] for i in alones}
-    limits = adjusted([pair for i in alones for pair in over_alones[i]])
+    with_alone = [pair for i in alones for pair in over_alones[i]]
+    limits = adjusted(with_alone)
     if by_itself is not None:
         taken, other = entries[choice.index].key, references[by_itself].key
         over_alone, begin = over_alones[by_itself], alones.index(by_itself) * len(entries)
@@ -252,6 +255,7 @@ def evidence_from(
         over_alone_small=small,
         over_alone_two_classes=two_classes,
         learners=in_order,
+        over_alone_tests=len(tests(with_alone)),
     )
 
 

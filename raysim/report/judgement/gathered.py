@@ -239,5 +239,21 @@ def visible_sizes(evidence: Evidence) -> list[float]:
     alpha = ALPHA / max(len(tests(tuple(evidence.differences.values()))), 1)
     open_ = [i for i in others if not evidence.between(i, evidence.best)[1].shows]
     sizes = [evidence.pair(i, evidence.best).visible(alpha) for i in open_]
-    level = evidence.levels[evidence.best]
+    return _possible(sizes, evidence, evidence.levels[evidence.best])
+
+
+def visible_from_alone(evidence: Evidence) -> list[float]:
+    """Return the smallest difference of the recommended method from training alone that is detected with 80 % power.
+
+    The list is empty if the difference is demonstrated, if training alone was not run, or with a single seed. An
+    impossible difference is given as infinite.
+    """
+    if evidence.alone is None or evidence.over_alone_intervals[evidence.best].shows:
+        return []
+    pair = evidence.over_alone[evidence.best]
+    sizes = [pair.visible(ALPHA / max(evidence.over_alone_tests, 1))] if pair.of_training else []
+    return _possible(sizes, evidence, evidence.references[evidence.alone].level.difference)
+
+
+def _possible(sizes: Sequence[float], evidence: Evidence, level: float) -> list[float]:
     return [size if possible.visible(size, evidence.kind.larger, level) else np.inf for size in sizes if size == size]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -130,13 +131,14 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
     )
 
 
-def limits(data: Data, pair: Paired | None, visible: Sequence[float] = (), digits: int = 3) -> Line:
+def limits(
+    data: Data, pair: Paired | None, visible: Mapping[str, Sequence[float]] = MappingProxyType({}), digits: int = 3
+) -> Line:
     """Write the decision card's line on what the data cannot show.
 
-    ``pair`` is the recommended method's difference from another method; None if there is none. ``visible`` has, for
-    each method that does not demonstrably differ from the recommended one, the smallest difference detected with 80 %
-    power (infinity: no difference can be detected).
-    Differences are printed with ``digits`` decimals.
+    ``pair`` is the recommended method's difference from another method; None if there is none. ``visible`` has the
+    smallest differences detected with 80 % power (infinity: no difference can be detected), by a phrase on the compared
+    methods. Differences are printed with ``digits`` decimals.
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:
@@ -164,17 +166,17 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = (), digit
             f"a patient has {number(data.per_patient, 1)} {data.part} rows on average: intervals and tests of single "
             "hospitals, calibration and groups of patients take them as independent, and claim too much"
         )
-    if visible:
-        parts.append(_visible([size for size in visible if np.isfinite(size)], digits))
+    parts += [_visible(between, sizes, digits) for between, sizes in visible.items() if sizes]
     if pair is not None and not pair.of_training:
         parts.append("one seed cannot compare methods")
     text = sentences(parts or ["all hospitals are judged"])
     return Line("limits", "open" if parts else "ok", text, numbers)
 
 
-def _visible(sizes: Sequence[float], digits: int) -> str:
-    if not sizes:
-        return "no difference between methods could have been found"
+def _visible(between: str, sizes: Sequence[float], digits: int) -> str:
+    finite = [size for size in sizes if np.isfinite(size)]
+    if not finite:
+        return f"no difference {between} could have been found"
     # Nearly equal models have smaller values; these are printed as the smallest printable difference.
-    ends = list(dict.fromkeys(number(max(size, 10.0**-digits), digits) for size in (min(sizes), max(sizes))))
-    return f"differences of {' to '.join(ends)} between methods could be found (80 % power)"
+    ends = list(dict.fromkeys(number(max(size, 10.0**-digits), digits) for size in (min(finite), max(finite))))
+    return f"differences of {' to '.join(ends)} {between} could be found (80 % power)"
