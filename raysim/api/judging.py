@@ -35,11 +35,12 @@ def judge(
     - ``predictions``: a data frame with one row per model, seed and test row, and with columns ``hospital``, ``row``,
       ``label``, ``model``, ``seed`` and ``probability``; or a CSV or Parquet file with these columns.
     - ``reference``: the model with which the other models are compared.
-    - ``tried``: how many models other than ``reference`` were tried. None: as many as the table has.
+    - ``tried``: how many models other than ``reference`` were tried, without those that have a ``role``. None: as many
+      as the table has.
     - ``predicts``: the predicted event in words, for the report. ``event``: the value of the label that is the event,
       if it is not 1.
     - ``logits``, ``percent``: whether probabilities are given as logits, or in percent.
-    - ``common``: whether to use only the rows that all models have predicted.
+    - ``common``: whether to use only the rows that all models have.
     - ``name``: the title of the report. ``out``: the folder to write into; None: a new folder below ``runs/``.
 
     Raises :class:`raysim.RaysimError` for a table that cannot be evaluated.

@@ -91,9 +91,7 @@ def figures(outcome: Outcome, section: SystemSection | None, task: TaskKind) -> 
 
 
 def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[str, Any]:
-    """Return a run's virtual time for ``summary.json``, and when each metric with a target reached its target.
-    Undefined values are None.
-    """
+    """Return a run's virtual time for ``summary.json``, and when each metric with a target reached its target."""
     targets = {}
     for metric, value in section.target.items():
         when = reached(outcome.rounds, metric, value, task, outcome.setup.both)

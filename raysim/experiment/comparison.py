@@ -67,7 +67,7 @@ def write_comparison(
     """Write a comparison's files, and return the table of ``comparison.csv``.
 
     - ``first``: figures at the top of the page.
-    - ``found``: a sentence before the headline.
+    - ``found``: one or more sentences before the headline; empty for none.
     - ``unseen``: results at hospitals that were left out of training in turn.
     - ``scores``: results of existing scores, such as APACHE, with which strategies are compared.
     - ``before``: sentences before the other reasons of the recommendation.

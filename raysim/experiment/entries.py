@@ -43,8 +43,10 @@ class Entry:
 
     @property
     def strategy_title(self) -> str:
-        """The strategy's readable name: the label in its configuration. Without a label, it is the title of the
-        strategy's class, or the class's name if it has no title.
+        """The strategy's readable name: the label in its configuration. If the label begins with the strategy's name,
+        the title of the strategy's class replaces this name. Without a label, the readable name is this title.
+
+        A class without a title has its own name as title.
         """
         cls, section = type(self.strategy), self.config.strategy
         title = vars(cls).get("title")

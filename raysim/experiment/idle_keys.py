@@ -1,7 +1,7 @@
 """Finds keys of a configuration that have no effect on the strategies of a command.
 
 A key without effect is a configuration error, unless its value is the default. In a comparison, a key has an effect if
-any strategy uses it. A ``selection`` without effect is only reported, because a run often uses the configuration of
+any strategy uses it. A ``selection`` without effect is only reported, because configurations are often reused for
 another strategy.
 """
 
@@ -204,7 +204,7 @@ def _at(config: Config, key: str) -> Any:
 
 @cache
 def _defaults() -> Config:
-    """Return the default configuration, with all optional sections."""
+    """Return the default configuration, with the optional sections that have keys in :data:`USED`."""
     config = Config(system=SystemSection(), compression=CompressionSection(), secure=SecureSection())
     return plugins.completed(config, ("selection",))
 

@@ -56,9 +56,9 @@ def make_job(
 def _secure(config: Config, strategy: Strategy) -> SecureSection | None:
     """Return the settings of secure aggregation for a run; None if the server receives the updates themselves.
 
-    A strategy that requires secure aggregation gets the default settings. Under a privacy guarantee, the default
-    applies only if each hospital adds a share of the noise, because the server must not see an update with so little
-    noise.
+    A strategy that requires secure aggregation gets the default settings if ``secure`` is not configured. Under a
+    privacy guarantee, the default applies only if each hospital adds a share of the noise, because the server must not
+    see an update with so little noise.
     """
     in_shares = config.privacy is None or config.privacy.effective_mode in ("pooled", "distributed")
     return SecureSection() if config.secure is None and in_shares and strategy.hides_sums() else config.secure

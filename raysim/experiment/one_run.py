@@ -56,7 +56,8 @@ class Run:
     """Whether the run has the first seed: in a comparison, only such runs have a page and test the differences between
     groups of patients."""
     checked: Job | None = None
-    """The run's job after its noise was calibrated to the privacy guarantee; None before that."""
+    """The run's job with calibrated noise, if the preparation has made it; else None, and :attr:`job` calibrates the
+    noise."""
     held: tuple[str, ...] = ()
     """The hospitals that are left out of training. If hospitals are left out, predictions are written only for them."""
 

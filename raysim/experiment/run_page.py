@@ -47,8 +47,8 @@ def write_run_page(
 ) -> None:
     """Write the ``report.html`` of a run of ``config``. ``frozen`` is the configuration as stored with the run.
 
-    ``whole`` is the folder of the comparison to which the run belongs, if any. The run's page then leaves figures
-    of single hospitals to the comparison's page.
+    ``whole`` is the folder of the comparison to which the run belongs, if any. The page of such a run has no section
+    on single hospitals, because the comparison's page has it.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
@@ -99,7 +99,8 @@ def attribute_figures(
     titles: Mapping[str, str],
     sketched: Sent,
 ) -> list[svg.Figure]:
-    """Write the performance by kind of hospital, and return its plots for ``models``.
+    """Write the table of performance by hospital attribute, and return plots of this table for ``models``. Without
+    usable attributes, nothing is written and the list is empty.
 
     ``overview`` is the table of :func:`raysim.report.tables.comparison`. ``sketched`` is what hospitals sent to
     estimate the covariance between models.

@@ -123,5 +123,8 @@ def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: b
 
 
 def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
-    """Give the columns of the evaluated ``part`` the names of test columns, which plots expect."""
+    """Rename columns of the table ``hospitals`` as plots expect them.
+
+    Columns of the evaluated ``part`` get the names of test columns, and ``n_total`` becomes ``stays``.
+    """
     return hospitals.rename(columns={"n_total": "stays", f"n_{part}": "n_test", f"events_{part}": "events_test"})

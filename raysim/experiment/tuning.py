@@ -1,4 +1,4 @@
-"""Tuning before a comparison: every strategy is tried with the same settings, and evaluated on validation rows.
+"""Tuning before a comparison: strategies are tried with each setting of a grid, and evaluated on validation rows.
 
 A trial trains a strategy with one setting and with each of ``tune.seeds``. Its score is the headline model's mean log
 loss (for numeric labels, absolute error) over validation rows and seeds. The trial with the lowest score is chosen,

@@ -53,8 +53,8 @@ def check_fine_tuned(job: Job, serve: Mapping[str, Ids], *, private: bool) -> No
 
 
 def check_recalibration(job: Job, federation: Federation, model: Model, where: str) -> None:
-    """Raise ``ConfigError`` if recalibration is configured, but this federation or other sections of the job do not
-    allow it.
+    """Raise ``ConfigError`` if recalibration is configured, but the model, the federation or another section of the job
+    does not allow it. ``where`` is the configuration field of the job's strategy.
     """
     asked, field = job.last.recalibration, f"{where}.personalization"
     if asked is None:

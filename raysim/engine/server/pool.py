@@ -10,13 +10,15 @@ from raysim.engine.messages.plan import PartialResult, RoundPlan
 from raysim.strategies.base import Ids
 
 StateReferences = Sequence[Any]
-"""What each process's hospitals store between rounds: for each process, a value or a reference to an object in it."""
+"""What hospitals store between rounds. Each process has one element: the values that its hospitals store, or a
+reference to these values."""
 
 
 class Pool(Protocol):
-    """The processes that run hospitals. Results have one element for each process.
+    """The processes that run hospitals.
 
-    ``served`` has the ids of each process's hospitals, in the same order.
+    ``served`` has one element for each process: the ids of its hospitals. Results and :data:`StateReferences`
+    also have one element for each process, in the same order.
     """
 
     served: tuple[Ids, ...]

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def check_programs(job: Job) -> None:
-    """Raise ``ConfigError`` if the strategy runs client programs and the job has sections that apply only to
-    updates.
+    """Raise ``ConfigError`` if the strategy runs client programs, but a section of the job, such as ``compression``,
+    does not allow them.
     """
     if not job.strategy.uses_programs():
         return
@@ -165,7 +165,7 @@ class ProgramCalls:
         return ProgramCall(program, name, 0, arrays, {}, {})
 
     def answers(self, call: Call, planned: ProgramCall, partials: Sequence[PartialResult]) -> Answers:
-        """Return the merged answers of all hospitals to a call, and count them as traffic."""
+        """Return the merged answers to a call, and add the call's messages to the traffic."""
         layout = SumLayout(call.program)
         total = np.zeros(layout.size, np.int64)
         for partial in partials:

@@ -1,4 +1,4 @@
-"""The server's access to a job's hospitals, through a pool of processes that store nothing of the job."""
+"""The server's access to a job's hospitals, through a pool of processes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class RemoteHospitals:
     ``pool`` decides where the stored values are between rounds: here, or in the hospitals' processes. ``states`` are
     the values that hospitals have stored so far; None if there are none. ``private [P]`` marks the parameters that
     never leave a hospital. ``section`` determines the privacy noise on statistics. ``before`` is an earlier object for
-    the same hospitals: their further answers of the same kind must have different noise.
+    the same hospitals. Its count of calls is continued, so that a repeated call has fresh noise.
     """
 
     remembered: StateReferences | None
-    """What each process's hospitals store between rounds; None until the strategy makes hospitals store something."""
+    """What hospitals store between rounds, by process; None until they store something."""
 
     def __init__(
         self,
@@ -126,8 +126,8 @@ class RemoteHospitals:
 
 @dataclass(frozen=True, eq=False)
 class RemoteState:
-    """The state of a run after a round, like :class:`RunState`, except that what hospitals store is still in the
-    process that created it.
+    """The state of a run after a round, like :class:`RunState`, but with :data:`StateReferences` in place of the values
+    that hospitals store.
     """
 
     round: int

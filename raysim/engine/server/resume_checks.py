@@ -66,8 +66,8 @@ def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
 
 
 def _setup_again(server: JobServer) -> Ledger:
-    """Compute again which messages the traffic ledger must contain before the first round; their bytes are not
-    counted.
+    """Repeat the set-up before the first round, and return the ledger of its messages. The job's own ledger is empty
+    afterwards.
     """
 
     def call(call: Call) -> Answers:
@@ -119,9 +119,9 @@ def check_remembered(states: HospitalStates, hospitals: int, size: int, travels:
 
 
 def check_residuals(states: HospitalStates | None, history: History, *, all_trained: bool) -> None:
-    """Raise ``ValueError`` if a hospital has stored a vector for error feedback but has sent no update. If
-    ``all_trained`` is true, every update that was sent has been used. A hospital that has sent updates but has stored
-    no such vector is then also an error.
+    """Raise ``ValueError`` if a hospital has stored a vector for error feedback but has sent no update.
+
+    ``all_trained``: whether a hospital that has sent updates must also have stored such a vector.
     """
     # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {
@@ -144,7 +144,8 @@ def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequen
     senders.
 
     - ``setup``: the ledger of messages before the first round, computed again.
-    - ``due``: a function that returns, for a round, one or more lists of the hospitals that had to send an update.
+    - ``due``: a function that returns, for a round, zero or more lists of hospitals. Each list must equal the senders
+      of the round's updates.
     - ``always``: whether the ledger must have an entry for every round in which updates were requested.
     """
     known = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent, _ in history.ledger.entries if t == 0}

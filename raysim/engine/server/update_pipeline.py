@@ -1,8 +1,8 @@
 """The steps between hospitals' updates and the strategy, in their fixed order.
 
 Steps are, for example, clipping, compression and secure aggregation. Each step has a hospital's side and a server's
-side. The hospital's side changes what leaves the hospital; here, steps run from first to last. The server's side adapts
-the local problem before it is sent and then processes what hospitals return; here, steps run from last to first.
+side. At hospitals, steps run from first to last, and change what leaves the hospital. At the server, steps run from
+last to first: they adapt the local problem before it is sent, and process what hospitals return.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class UpdatePipeline:
     def setup(self, strategy: Strategy, view: FederationView, rehearsed: Callable[[FederationView], State]) -> State:
         """Return the strategy's state before the first round.
 
-        Byzantine hospitals may send false descriptions of their data to enter a cluster. They know the state that the
-        set-up would have without lies, which ``rehearsed(view)`` returns.
+        Byzantine hospitals may send false descriptions of their data to enter a cluster. They know
+        ``rehearsed(view)``, the state that would result without lies.
         """
         if self._byzantine is not None and self._byzantine.lies:
             self._entered = self._target(rehearsed(view), view.trainable)
@@ -159,7 +159,7 @@ class UpdatePipeline:
         return state
 
     def answers(self, answers: Answers) -> Answers:
-        """Return hospitals' answers to a call, in which the answers of Byzantine hospitals that lie are replaced by
+        """Return the answers to a call. During the set-up, answers of Byzantine hospitals that lie are replaced by
         false ones.
         """
         if self._byzantine is None or self._entered is None:
@@ -167,7 +167,7 @@ class UpdatePipeline:
         return self._byzantine.lying(answers, self._entered)
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort, whose local problem steps may change; see :meth:`Step.posed`."""
+        """Return the cohort with the changes that steps make to the local problem; see :meth:`Step.posed`."""
         for step in self._back:
             cohort = step.posed(view, cohort)
         return cohort
@@ -229,8 +229,8 @@ class UpdatePipeline:
         return update_of(units, partials, problem, ids)
 
     def further(self, sent: ScheduledCohort, update: Update) -> ScheduledCohort | None:
-        """Return the cohort with which hospitals send their updates of this round once more; see
-        :meth:`Step.further`.
+        """Return the cohort ``sent`` with another local problem, for which its hospitals send their updates of this
+        round once more. Return None if hospitals send nothing more; see :meth:`Step.further`.
         """
         problems = [problem for step in self._back if (problem := step.further(update)) is not None]
         return replace(sent, problem=problems[0]) if problems else None

@@ -6,10 +6,11 @@ Three questions:
   LiRA trains ``shadows`` more models, each on a random half of the rows, and compares the models trained with a row to
   those trained without it.
 - How large is epsilon at least? A fair coin decides whether each canary, an artificial row or hospital, is added. The
-  number of coins that an auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). For a run with a
-  privacy guarantee, see :mod:`raysim.experiment.audits.canary_audit`. For a run without one, canaries are rows of
-  random signs with random labels, and the auditor sees only the last model.
-- What does the update of one row reveal? For a linear model, the row itself (:mod:`raysim.audit.inversion`).
+  number of coins that an auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). If the run has a
+  privacy guarantee, and its hospitals send updates of a model whose first layer is dense, see
+  :mod:`raysim.experiment.audits.canary_audit`. In all other cases, canaries are rows of random signs with random
+  labels, and the auditor sees only the last model.
+- What does the update of one row reveal? For a model of dense layers, the row itself (:mod:`raysim.audit.inversion`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def audit(
     the page; return the folder.
 
     ``shadows`` and ``canaries`` are the numbers of shadow models and of canaries. ``say`` prints warnings; ``progress``
-    receives lines on progress. Raises ``ConfigError`` for settings that cannot be audited.
+    receives lines on progress. Raises ``ConfigError`` for settings that cannot be audited. After the files are written,
+    raises ``PrivacyBroken`` if the lower bound of epsilon exceeds the claimed epsilon.
     """
     if shadows and shadows < FEWEST_SHADOWS:
         raise ConfigError(f"--shadows: {shadows} are too few to fit densities; name 0 or at least {FEWEST_SHADOWS}")

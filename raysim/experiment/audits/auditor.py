@@ -84,7 +84,8 @@ class Auditor:
     def _trained(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
-        """Train on the rows marked in ``trained [N]`` of the federation's ``N`` rows, and on the ``k`` rows ``added``.
+        """Train on the rows marked in ``trained [N + k]``: of the federation's ``N`` rows, then of the ``k`` rows
+        ``added``.
 
         Returns the headline model's outputs and the labels, both for all ``N + k`` rows, and the outcome of the
         training.

@@ -2,8 +2,8 @@
 
 Canaries are artificial hospitals or patients. A fair coin decides whether each canary is in the data. Each canary has
 model parameters that no other row changes. The update of a canary hospital, and the gradient of a canary patient, have
-norms far above the clipping norm. Everything else is as in the audited run. For each canary, the auditor adds up the
-noisy updates of its parameters over all rounds.
+norms far above the clipping norm. The strategy and the rounds are those of the audited run. For each canary, the
+auditor adds up the noisy updates of its parameters over all rounds.
 """
 
 from __future__ import annotations

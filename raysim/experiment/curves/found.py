@@ -2,7 +2,7 @@
 the smallest or largest tried.
 
 All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals
-(:func:`raysim.statistics.differences.paired.paired`). Only hospitals and seeds count where the metric is defined for
+(:func:`raysim.statistics.differences.paired.paired`). A hospital counts for a seed only if its metric is defined for
 all values. The confidence intervals hold jointly for all pairs
 (:func:`raysim.statistics.differences.simultaneous.adjusted`).
 """
@@ -86,15 +86,17 @@ class Found:
 
     @property
     def headline(self) -> str:
-        """One or two sentences on the best value of each strategy that has the hyper-parameter."""
+        """One or two sentences on each strategy that was tried with several values; one sentence if there is no such
+        strategy.
+        """
         varied = [line for line in self.lines if len(line.points) > 1]
         return " ".join(self._sentence(line) for line in varied) or f"{self.field} took one value: nothing to compare."
 
     def rows(self) -> list[list[str]]:
         """Return the rows of a table of results.
 
-        With one curve there is one row per value; with several, one row per curve, for its best value. A strategy
-        without the hyper-parameter has one row.
+        With several curves, a curve has one row, for its best value. A single curve, or one without a best value, has
+        one row per value. A strategy without the hyper-parameter has one row.
         """
         varied = [line for line in self.lines if len(line.points) > 1]
         digits = _digits([point.mean for line in self.lines for point in line.points])

@@ -144,8 +144,8 @@ def outcome_of(
 ) -> Outcome:
     """Make the outcome of a run from predictions, as if the run's models had made them.
 
-    ``served`` has each model's outputs for all test rows. ``all_rows [N]`` has each hospital's total number of rows, if
-    some of them have no prediction.
+    ``served`` has each model's outputs for all test rows. ``all_rows [N]`` has each hospital's total number of rows,
+    with or without predictions; None if unknown.
     """
     everyone, ledger = np.arange(len(federation.hospitals)), Ledger()
     evaluation = Evaluation(
@@ -176,7 +176,7 @@ def outcome_of(
 
 
 def only_ranks(outcome: Outcome, federation: Federation) -> None:
-    """Remove the metrics that need probabilities."""
+    """Set the metrics of ``outcome`` that need probabilities to NaN, and remove its ``scores``."""
     task = federation.task
     columns = [i for i, name in enumerate(task.figures) if name not in ("n", *task.counts, *RANKS)]
     outcome.scores.clear()

@@ -90,7 +90,7 @@ def judge(
     """Evaluate a ``table`` of predictions, with one row per model, seed and test row, in the same way as a comparison.
 
     - ``reference``: the model that others are compared with.
-    - ``tried``: how many models were tried besides the reference (None: the number in the table).
+    - ``tried``: how many models without a role were tried besides the reference (None: their number in the table).
     - ``reading``: how probabilities are written, and which rows are evaluated.
     - ``predicts``: the predicted event in words.
     - ``name``: the name of the page, and, if ``out`` is None, of the new folder in ``runs``.

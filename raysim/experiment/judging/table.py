@@ -12,9 +12,10 @@ columns:
 - ``learner``: the family of the model. Families that occur earlier in the table are taken as simpler.
 - ``group_*``: attributes of patients: ``group_age`` in years, all others as names of groups.
 
-In the table that a comparison writes, ``model`` names a model of the ``strategy``.
+If there is a column ``strategy``, as in a comparison's table, strategies are compared, and ``model`` names a model of
+the strategy.
 
-An error message names the first wrong row, counted from 1 below the header, and the remedy.
+Error messages number rows from 1, which is the first row below the header.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class Reading:
     event: str | None = None
     """The label value that is the event. None means ``1`` or ``true``."""
     common: bool = False
-    """Whether to evaluate only the rows for which all models have predictions. If not, a row without a prediction of
-    some model is an error."""
+    """Whether to evaluate only the rows that all models have. If False, it is an error if a model lacks a row that
+    another model has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +77,9 @@ class Predictions:
     """A checked table of predictions, ready for evaluation."""
 
     frame: pd.DataFrame
-    """One row per model, seed and evaluated row. The columns include ``hospital``, ``model``, ``served`` (the model
-    that the method used for this row), ``seed``, ``event`` (0 or 1), ``margin`` (log-odds), ``identity`` (the row's
-    number, the same in every seed), ``person`` (the patient's number)."""
+    """One row per model, seed and evaluated row. The columns include ``hospital``, ``model`` (the compared
+    method), ``served`` (the one of its models that predicted this row), ``seed``, ``event`` (0 or 1), ``margin``
+    (log-odds), ``identity`` (the row's number, the same in every seed), ``person`` (the patient's number)."""
     groups: tuple[str, ...]
     """The names of the patient attributes in the table, without the prefix :data:`GROUP`."""
     event: str
@@ -194,9 +195,7 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
 
 
 def _attribute(values: pd.Series) -> pd.Series:
-    """Return an attribute of patients: ages as numbers, if all of them are numbers, and names of groups as texts.
-    Missing values become None.
-    """
+    """Return an attribute of patients: ages as numbers, if all of them are numbers, and names of groups as texts."""
     texts = _names(values.dropna()).reindex(values.index)
     texts = texts.mask(texts.str.strip().isin(MISSING))
     numbers = pd.to_numeric(texts, errors="coerce")
@@ -327,8 +326,8 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
 
 
 def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
-    """Replace the seeds that ``reference`` lacks by seeds that only ``reference`` has, for each model and in order. The
-    pairing is arbitrary, because runs with different seeds are independent.
+    """For each model, replace its seeds that ``reference`` lacks by seeds of ``reference`` that the model lacks, in
+    ascending order. The pairing is arbitrary, because runs with different seeds are independent.
     """
     theirs = sorted(set(frame.loc[frame["model"] == reference, "seed"]))
     for model, of in frame.groupby("model", sort=False):

@@ -1,7 +1,7 @@
 """Plans a run without executing it: placement of hospitals, memory of each actor, bytes of a round.
 
-The messages of the strategy's first round are made with placeholder values and measured, so that the planned bytes
-equal those of this round in a run.
+The messages of the first round are made without local training, and measured. The planned bytes equal those of a run's
+first round.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class PlannedTraffic:
     pooled: bool
     """Whether the training rows of all hospitals are pooled."""
     virtual_seconds: float | None = None
-    """Simulated seconds until the end of the first round, set-up included; None unless unreliable hospitals are
-    simulated."""
+    """Virtual time until the end of the first round, set-up included, in seconds; None without the section
+    ``system``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +228,10 @@ class _Measured(Exception):
 
 
 class _DryRunPool:
-    """A pool whose hospitals reply with placeholder values, and that stores the instructions for rounds."""
+    """A pool that stores the instructions for rounds.
+
+    Local training is replaced by placeholder values; calls of client programs are executed.
+    """
 
     def __init__(self, placement: Placement) -> None:
         self.served = placement.served

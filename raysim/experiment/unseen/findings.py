@@ -205,9 +205,10 @@ def _means(
 def forests(
     table: pd.DataFrame, summary: pd.DataFrame, heading: str, caption: str, look: Style = PLAIN
 ) -> Sequence[Figure]:
-    """Return two forest plots, of AUROC and of observed over expected events.
+    """Return one figure with forest plots of AUROC and, if known, of observed over expected events. The result is
+    empty if AUROC is undefined at every hospital.
 
-    They also show the mean over hospitals and the prediction interval for a further hospital, from ``summary``.
+    The plots also show the mean over hospitals and the prediction interval for a further hospital, from ``summary``.
     ``look`` is the style of the model.
     """
     of = table[table[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)

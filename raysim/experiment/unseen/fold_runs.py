@@ -33,8 +33,8 @@ STARTING = 60.0
 """A free lock younger than this many seconds may belong to a comparison that has created it and is about to hold it."""
 
 COLUMNS = ("prepared", "raw")
-"""Names of the two versions of a fold's data in the cache. The first has the columns as the configuration's own model
-needs them, the second as other models do."""
+"""Names of the two versions of a fold's data in the cache. The first is prepared for the configuration's own model, the
+second for models that need other column preparation."""
 
 
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
@@ -60,7 +60,7 @@ class FoldRuns:
     """The runs of all strategies, seeds and folds in which the hospitals of the fold are left out of training.
 
     The federation of a fold exists only during its runs, because the federations of many folds would fill the disk.
-    ``together`` is the number of concurrent runs. Concurrent runs are for different folds or seeds, so that no two
+    ``together`` is the number of concurrent runs. Concurrent runs are mostly for different folds or seeds, so that few
     processes make the same federation.
     """
 

@@ -96,7 +96,7 @@ def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
 
 
 def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:
-    """Return the folds of hospitals, each of which is left out of training once.
+    """Return the folds: the groups of hospitals that are left out of training together.
 
     Raises ``ConfigError`` if ``section`` does not fit the data.
     """

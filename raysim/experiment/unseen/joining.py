@@ -4,8 +4,9 @@ A hospital that was left out of training joins with some labelled rows. What it 
 
 - If hospitals train alone, the hospital trains a model on these rows.
 - If models share a body (the layers before the last), it fits its own head (the last layer).
-- In all other cases, it fine-tunes the model, as participants do. With clusters, it first joins a cluster by the
-  strategy's rule. If there is no rule, it joins the cluster whose model has the lowest mean loss on these rows.
+- In all other cases, it fine-tunes the model if ``evaluation.unseen.joining`` is ``fine_tune``. With clusters, it first
+  joins a cluster by the strategy's rule. If there is no rule, it joins the cluster whose model has the lowest mean loss
+  on these rows.
 
 The labelled rows are never used for testing.
 """
@@ -38,7 +39,7 @@ RIDGE = 1.0
 """The L2 penalty on the weights of a head that a joining hospital fits to its labelled rows."""
 
 SAME = 1e-9
-"""Largest standard deviation, relative to the mean, at which an output of the body counts as constant."""
+"""Largest standard deviation at which an output of the body counts as constant, relative to max(1, ``|mean|``)."""
 
 
 NOBODY = "nobody"
@@ -56,7 +57,8 @@ class Joined(NamedTuple):
 def joined(
     run: LeftOut, served: str, h: int, rows: NDArray[np.int64], how: str, *, defined: bool = True
 ) -> Joined | None:
-    """Return hospital ``h``'s predictions by a model that was adapted to the hospital's labelled ``rows``.
+    """Return hospital ``h``'s predictions by a model that was adapted to the hospital's labelled rows. ``rows`` has the
+    indices of these rows among the hospital's test rows.
 
     Models are fine-tuned only if ``how`` is ``fine_tune``. ``served`` names the model; ``defined``: whether this model
     can be used at the hospital without labelled rows. Returns None if there is no adapted model.
@@ -69,11 +71,11 @@ def joined(
 
 
 def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Train hospital ``h``'s own model as a participant trains alone. ``joined`` has the indices of its labelled test
-    rows.
+    """Train hospital ``h``'s own model as a participant trains alone. ``joined`` has the indices of the labelled rows
+    among hospital ``h``'s test rows.
 
-    Returns None if the rows have fewer than two different labels, or if the strategy has no model ``served`` for
-    hospitals that train alone.
+    Returns None if the labelled rows have fewer than two different labels, or if the training yields no model
+    ``served``.
     """
     config, federation, seed = run.config, run.result.federation, run.result.seed
     rows = np.arange(len(federation.y))[federation.rows(h, "test")]
@@ -95,11 +97,12 @@ def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) 
 
 
 def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Fit the model head of hospital ``h`` to its labelled test rows; the shared body of the model does not change.
+    """Fit the model head of hospital ``h`` to its labelled rows; the shared body of the model does not change.
 
-    ``joined`` has the indices of these rows. The head's weights have an L2 penalty of :data:`RIDGE`. Returns None if
-    these rows have fewer than two different labels, or if there are more than two classes. Returns None also if the
-    hospital does not use a single model of the server, or if the model's output is not linear in the head.
+    ``joined`` has the indices of the labelled rows among the hospital's test rows. The head's weights have an L2
+    penalty of :data:`RIDGE`. Returns None if the labelled rows have fewer than two different labels, or if there are
+    more than two classes. Returns None also if the hospital does not use a single model of the server, or if the
+    model's output is not linear in the head.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
@@ -141,7 +144,7 @@ def _fitted(X: NDArray[Any], offset: NDArray[Any], y: NDArray[Any], link: str) -
 def _outputs_of_body(
     model: Model, body: NDArray[Any], head: NDArray[np.int64], X: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Divide a model into its body and its head, and return outputs of both for ``X [n, F]``.
+    """Return a model's outputs without its head, and the outputs of its body, for the rows ``X [n, F]``.
 
     The first array, ``[n]``, has the model's outputs if all parameters of the head are zero. The second, ``[n, d]``,
     has the head's inputs; it is None if the model's output is not linear in the head. ``body`` has all parameters, with
@@ -169,10 +172,10 @@ def _differ(y: NDArray[Any]) -> bool:
 
 
 def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Fine-tune a model for hospital ``h`` on its labelled test rows. ``served`` names the model.
+    """Fine-tune a model for hospital ``h`` on the hospital's labelled rows. ``served`` names the model.
 
-    ``joined`` has the indices of the rows. Returns None if there are no such rows, if the hospital does not use a
-    single model of the server, or if ``served`` is the recalibrated model.
+    ``joined`` has the indices of the labelled rows among the hospital's test rows. Returns None if there are no such
+    rows, if the hospital does not use a single model of the server, or if ``served`` is the recalibrated model.
     """
     row = _chosen(run, served, h, joined)
     if row is None or not len(joined):
@@ -193,9 +196,10 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Choose a cluster for hospital ``h`` by its labelled test rows, and return the predictions of the cluster's model.
+    """Choose a cluster for hospital ``h`` by its labelled rows, and return the predictions of the cluster's model.
 
-    ``joined`` has the indices of these rows. Returns None if the hospital uses the chosen model also without labels.
+    ``joined`` has the indices of these rows among the hospital's test rows. Returns None if the hospital uses the
+    chosen model also without labels.
 
     The predictions are NaN if no model can be chosen.
     """
@@ -220,7 +224,8 @@ def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int
     """Return the index of the server's model that hospital ``h`` uses after joining; None if it does not use exactly
     one.
 
-    ``joined`` has the indices of the hospital's labelled test rows, by which it may choose a cluster.
+    ``joined`` has the indices of the labelled rows among the hospital's test rows. The hospital may choose a cluster by
+    its labelled rows.
     """
     outcome, federation = run.result.outcome, run.result.federation
     row, cluster = _row(run, served, h), outcome.cluster
@@ -243,7 +248,7 @@ def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int
 def _row(run: LeftOut, served: str, h: int) -> int | None:
     """Return the index of the server's model that hospital ``h`` uses; None if it does not use exactly one.
 
-    The result is 0, the global model, if the strategy has clusters and the hospital's own model was not trained.
+    If the strategy has clusters and the hospital would use a model of its own, the result is 0, the global model.
     """
     outcome = run.result.outcome
     serve = outcome.serve.get(served)
