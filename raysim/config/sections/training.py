@@ -63,7 +63,8 @@ def _whole(value: Any, least: int) -> bool:
 class TuneSection(BaseModel):
     """The section ``tune``: values of keys of ``training`` and ``model`` that a comparison tries before its runs.
 
-    Every strategy is tried with every combination, and evaluated on validation rows.
+    Every tuned strategy is tried with every combination, and evaluated on validation rows. Strategies without training
+    steps are tuned only as :meth:`tries_models` says.
 
     - ``models``: for some models, other keys of ``model`` and ``training`` that are tried instead, with the same number
       of combinations.
