@@ -168,7 +168,7 @@ class CsRcfl(Strategy):
         # Shuffled, so that no hospital can tell whose model is whose.
         order = view.rng("shuffle").permutation(len(ids))
         rule = self._rule if self.transfer == "robust" else None
-        program = RobustTransferLoss(view.classes, rule, np.linalg.norm(models[order, :-1], axis=1))
+        program = RobustTransferLoss(view.classes, rule, len(ids))
         losses = np.empty((len(ids), len(ids)))
         losses[:, order] = statistics_of(view, program, ids, models[order])
         return losses

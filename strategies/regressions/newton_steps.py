@@ -7,7 +7,7 @@ The ridge penalty is ``ridge / 2 |beta|^2`` without the intercept, which is the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -94,9 +94,6 @@ class Fit:
     decrements: tuple[float, ...] = ()
     """For each step, the expected fall of the loss."""
     halvings: int = 0
-    information: Floats | None = field(default=None, repr=False)
-    """The information matrix ``[p, p]`` at the accepted coefficients, for Firth's hat values; None before the first
-    sums."""
 
     @property
     def going(self) -> bool:
@@ -137,7 +134,6 @@ class Fit:
             accepted=(beta, penalised.loss),
             losses=losses,
             decrements=(*self.decrements, decrement),
-            information=sums.hessian,
         )
         if decrement <= (FIRTH_STOP if self.firth else STOP) * (1 + abs(penalised.loss)):
             return replace(after, status="converged")

@@ -46,7 +46,7 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.selections.sampling import cohort_size
 from raysim.strategies.shared.clustering import by_smallest_member
-from raysim.strategies.shared.label_counts import check_classes, label_counts
+from raysim.strategies.shared.label_counts import check_classes, check_epsilon, label_counts
 
 ODDS = (0.60, 0.20, 0.14, 0.06)
 """The probabilities of the four classes of simulated speed, fastest first."""
@@ -86,10 +86,7 @@ class Haccs(Selection):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.privacy_epsilon is not None and not self.privacy_epsilon > 0:
-            raise ValueError(
-                f"privacy_epsilon: {self.privacy_epsilon} is not greater than 0; leave it out for exact counts"
-            )
+        check_epsilon(self.privacy_epsilon)
 
     def check_training(self, training: Training) -> None:
         check_classes("selection.name: haccs", training.classes, "use uniform or power_of_choice")

@@ -34,7 +34,7 @@ RATE = Bounds((1e-12, 10.0), (0.0, -1.0, math.inf, math.nan))
 SHARE = Bounds((0.0, 1.0), (-1e-9, 1 + 1e-9, math.nan))
 PART = Bounds((1e-12, 1.0), (0.0, 1 + 1e-9, math.nan))
 BELOW_ONE = Bounds((0.0, 1 - 1e-12), (-1e-9, 1.0, math.nan))
-EPSILON = Bounds((0.5,), (0.0, -1.0, math.nan))
+EPSILON = Bounds((1e-6, 1e300), (0.99e-6, 0.0, -1.0, math.inf, math.nan))
 NONE_OR_MORE = Bounds((0,), (-1,))
 ONE_OR_MORE = Bounds((1,), (0,))
 TWO_OR_MORE = Bounds((2,), (1,))
@@ -125,7 +125,7 @@ SELECTIONS: dict[str, dict[str, Bounds]] = {
     "all": {},
     "by_rows": COHORT,
     "fedcls": COHORT | {"tau": ANY},
-    "haccs": COHORT | {"rho": SHARE, "loss_power": ANY, "privacy_epsilon": POSITIVE},
+    "haccs": COHORT | {"rho": SHARE, "loss_power": ANY, "privacy_epsilon": EPSILON},
     "inverse_sqrt": COHORT,
     "poisson": {"fraction": PART},
     "power_of_choice": COHORT | {"candidates": ONE_OR_MORE},

@@ -138,26 +138,27 @@ class LinearModelFit(Statistic):
         return trained(X, y, self.classes, self.rule.of(X, y, self.classes), self.rule.kappa)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class RobustTransferLoss(Statistic):
-    """The robust loss of each of M received models on the hospital's rows, ``[M]``.
+    """The robust loss of each of M received ``models`` on the hospital's rows, ``[M]``.
 
-    Without a ``rule`` for the radius, these are mean losses. ``norms [M]`` are the norms of weights without intercepts.
+    Without a ``rule`` for the radius, these are mean losses.
     """
 
     classes: int
     rule: RadiusRule | None
-    norms: Floats
+    models: int
     name = "transfer_losses"
 
     @property
     def sent(self) -> Send:
-        return Send((len(self.norms),), self.name, how="each")
+        return Send((self.models,), self.name, how="each")
 
     def value(self, at: Context) -> Floats:
-        X, y = at.rows.X, at.rows.y
-        predicted = np.stack([at.model.outputs(theta) for theta in at.received["models"]], axis=1)
+        X, y, models = at.rows.X, at.rows.y, at.received["models"]
+        predicted = np.stack([at.model.outputs(theta) for theta in models], axis=1)
         radius, kappa = 0.0, np.inf
         if self.rule is not None:
             radius, kappa = self.rule.of(X, y, self.classes), self.rule.kappa
-        return transfer_losses(predicted, self.norms, y, self.classes, radius, kappa)
+        norms = np.linalg.norm(models[:, :-1], axis=1)
+        return transfer_losses(predicted, norms, y, self.classes, radius, kappa)

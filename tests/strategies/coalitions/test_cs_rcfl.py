@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -224,17 +226,21 @@ def test_a_state_that_was_not_sought_has_no_facts():
     }
 
 
-def test_without_a_rule_losses_are_plain():
-    """Margins 2 and 1 of the rows' own classes; as real-valued ones 0 and 1 are 2 and 0 away from what is predicted."""
-    rows = replace(hospital([1, 1]), outputs=[np.array([-2.0, 1.0])])
-    norms = np.array([3.0])
+def test_a_hospital_computes_losses_from_its_rows_and_the_models_alone():
+    """Weight 3, intercept 1: margins 2 and 1 of the rows' own classes; real-valued labels are 2 and 0 off."""
+    rows = hospital([1, 1], np.array([[-1.0], [0.0]]))
+    model = SimpleNamespace(outputs=lambda theta: rows.X @ theta[:-1] + theta[-1])
+
+    def losses(program: RobustTransferLoss) -> np.ndarray:
+        at: Any = SimpleNamespace(rows=rows.rows, received={"models": np.array([[3.0, 1.0]])}, model=model)
+        return program.value(at)
+
     plain = (np.log1p(np.exp(-2.0)) + np.log1p(np.exp(-1.0))) / 2
-    assert sent(RobustTransferLoss(2, None, norms), rows) == pytest.approx([plain])
-    real = replace(rows, y=np.array([0.0, 1.0]), classes=0)
-    assert sent(RobustTransferLoss(0, None, norms), real) == pytest.approx([1.0])
+    assert losses(RobustTransferLoss(2, None, 1)) == pytest.approx([plain])
+    assert losses(RobustTransferLoss(0, None, 1)) == pytest.approx([1.0])
     # With a radius of .5, the same as for certain labels.
     certain = RadiusRule(0.5, None, 0, (), 5, np.inf)
-    assert sent(RobustTransferLoss(2, certain, norms), rows) == pytest.approx([plain + 1.5])
+    assert losses(RobustTransferLoss(2, certain, 1)) == pytest.approx([plain + 1.5])
 
 
 def test_two_rows_are_enough_to_choose_a_radius_by_and_one_is_not():
