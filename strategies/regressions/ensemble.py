@@ -12,7 +12,7 @@ With ``stacked`` and H models, only hospitals with at least ``max(5 H, 30)`` row
 single rows stay hidden.
 
 Traffic, once: each hospital sends p + 1 float64 numbers for p coefficients. With ``stacked``, each hospital with enough
-rows also receives the H models and sends ``H (H + 3) / 2`` float64 numbers.
+rows also receives the H models with their hospitals' ids, and sends ``H (H + 3) / 2`` float64 numbers.
 """
 
 from __future__ import annotations

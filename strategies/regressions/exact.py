@@ -87,7 +87,8 @@ class HiddenSums(Exact):
     """How the server receives the sums.
 
     ``secure``: by secure aggregation, with default settings if the section ``secure`` is missing. ``clear``: each
-    hospital's sums; every hospital must then have at least ``max(5 p, 30)`` rows for p columns.
+    hospital's sums; every hospital must then have at least ``max(5 p, 30)`` rows for p columns, the intercept included.
+    The limit does not apply if a section ``secure`` hides the sums, or ``privacy`` adds noise to them.
     """
 
     def hides_sums(self) -> bool:
@@ -110,7 +111,7 @@ class HiddenSums(Exact):
 
 @dataclass(frozen=True)
 class PrivateIntercepts(HiddenSums):
-    """A regression with common slopes, and intercepts that never leave their hospitals."""
+    """A regression with common slopes, and a separate intercept for each hospital."""
 
     needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
 

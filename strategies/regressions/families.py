@@ -43,7 +43,7 @@ class Sums(NamedTuple):
 class Family:
     """A family of generalised linear models with its canonical link, such as logistic regression.
 
-    The functions in its fields work elementwise on arrays of any shape.
+    All functions in its fields except ``alone`` work elementwise on arrays of any shape.
     """
 
     name: str

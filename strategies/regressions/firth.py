@@ -4,9 +4,9 @@ D. Firth: *Bias Reduction of Maximum Likelihood Estimates*, Biometrika 1993; G. 
 Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 
 The loss is the negative log-likelihood minus ``1/2 ln det I``, with the information matrix ``I``. Second derivatives
-take long, and are computed only if the fit converges slowly. All other steps correct the last second derivatives by
-L-BFGS, or ``I`` if there are none yet. The loss may have several minima; the fit is the minimum that is reached from
-coefficients of 0.
+take long, and are computed only if the fit converges slowly. Steps without new second derivatives correct the last ones
+by L-BFGS, or correct ``I`` if there are none yet. The loss may have several minima; the fit is the minimum that is
+reached from coefficients of 0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Point(NamedTuple):
     beta: Floats
     loss: float
     gradient: Floats
-    """The uphill direction ``[k]``: the negative gradient of the loss."""
+    """The negative gradient of the loss, ``[k]``: the direction in which the penalised likelihood rises."""
     mu: Floats
     weight: Floats
     root: Floats
@@ -69,8 +69,8 @@ class Point(NamedTuple):
 
         The derivatives are ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. ``mu`` are the
         predicted probabilities, ``w`` the weights of rows, and ``a = 1 - 2 mu``. ``Z`` is ``scaled``, ``M = Z Z'`` the
-        hat matrix, and ``hat`` its diagonal. ``M * M`` is ``K K'``, where a row of ``K`` has the products of all pairs
-        of numbers in a row of ``Z``.
+        hat matrix, and ``hat`` its diagonal. ``M * M`` is ``K K'``, where a row of ``K`` has the products of all
+        ``k^2`` ordered pairs of numbers in a row of ``Z``.
         """
         first, second = np.triu_indices(X.shape[1])
         if len(X) * min(len(X), len(first)) > PRODUCTS:

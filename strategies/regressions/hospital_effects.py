@@ -1,7 +1,8 @@
 """Regressions with an intercept for each hospital and common slopes.
 
-A hospital's own intercept is never sent: the hospital eliminates it from sums of derivatives, by the Schur complement
-of Newton's linear system. Random intercepts are fitted with Laplace's approximation (see :mod:`.random_intercepts`).
+A hospital eliminates its own intercept from sums of derivatives, by the Schur complement of Newton's linear system.
+Random intercepts of logistic and Poisson regressions are fitted with Laplace's approximation (see
+:mod:`.random_intercepts`).
 """
 
 from __future__ import annotations

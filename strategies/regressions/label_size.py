@@ -1,7 +1,7 @@
 """Scaling of a federation's labels, so that a fit does not depend on their unit.
 
-Secure aggregation adds whole multiples of a step, up to a limit. Labels are therefore multiplied by a power of two
-before the fit, so that the largest absolute label is below 1.
+Secure aggregation adds whole multiples of a step, up to a limit. Labels of linear regressions are therefore multiplied
+by a power of two before the fit, so that the largest absolute label is below 1. For counts, the limit is raised.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ class LabelSize(Program):
 
 @dataclass(frozen=True, eq=False)
 class ScaledState(State):
-    """The state of a regression for which labels are multiplied by ``scale``."""
+    """The state of a regression, with the ``scale`` of numeric labels."""
 
     scale: float | None = None
-    """The factor of labels; None if the label has classes, and before the first round."""
+    """The power of two that scales labels to absolute values below 1; None if the label has classes, and before the
+    first round."""
 
 
 S = TypeVar("S", bound=ScaledState)
 
 
 def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answers, S]:
-    """Return a copy of the state ``own`` with the factor ``scale``, by which the fit multiplies labels.
+    """Return a copy of the state ``own`` with its ``scale``.
 
-    Hospitals ``ids`` send the magnitude of numeric labels once. A label with classes has no factor.
+    Hospitals ``ids`` send the magnitude of numeric labels once. A label with classes has no ``scale``.
     """
     if own.scale is not None or view.classes:
         return own
@@ -59,7 +60,7 @@ def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answer
 
 
 def scale_of(answers: Answers) -> float:
-    """Return the power of two by which labels are multiplied, so that all labels are below 1 in absolute value.
+    """Return the power of two that scales all labels to absolute values below 1.
 
     ``answers`` has the magnitudes of hospitals' labels (:class:`LabelSize`).
     """

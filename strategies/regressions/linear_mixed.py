@@ -26,7 +26,7 @@ from raysim.strategies.regressions.newton_steps import independent
 from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
 
 LARGEST = 1e9
-"""The largest tried ratio of the variance of intercepts to the variance of residuals."""
+"""No tried ratio of the variance of intercepts to the variance of residuals exceeds this number."""
 
 
 class Mixed(NamedTuple):
@@ -96,8 +96,9 @@ class _Wanted(Exception):
 
 
 def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
-    """Return the next ratio of variances to try, and whether it maximises the restricted likelihood over
-    all ratios up to :data:`LARGEST`.
+    """Return the next ratio of variances to try, and whether the search ends with it.
+
+    The search ends at 0, at a root of the derivative, or at the largest power of 8 up to :data:`LARGEST`.
 
     ``tried`` has the ratios so far, each with the derivative of the log-likelihood by the ratio.
     """

@@ -21,7 +21,7 @@ LocalFit = Literal["firth", "likelihood"]
 def own_fit(at: Context, how: LocalFit) -> Fit | None:
     """Fit a logistic regression to one hospital's rows.
 
-    Return None if the hospital has no more rows than columns, or if the fit does not converge.
+    Return None if the hospital has no more rows than coefficients, or if the fit does not converge.
     """
     X, y = design(at.rows.X), at.rows.y.astype(np.float64)
     if len(y) <= X.shape[1]:
@@ -34,7 +34,8 @@ def own_fit(at: Context, how: LocalFit) -> Fit | None:
 class InformationSums(Program):
     """A hospital's own regression as sums that are added over hospitals.
 
-    ``total [p, p]`` is the information matrix, and ``weighted [p]`` its product with the p coefficients.
+    ``total [p (p + 1) / 2]`` is the upper triangle of the information matrix, and ``weighted [p]`` the product of this
+    matrix and the p coefficients.
     ``univariate [5, p]`` has for each coefficient ``b``: ``w``, ``w b``, ``w b^2``, ``w^2``, and 1 if the hospital can
     estimate ``b``, else 0. The weight is ``w = 1/(v + spread)``, where ``v`` is the variance of the estimate and
     ``spread [p]`` the received variance between hospitals.

@@ -20,9 +20,10 @@ Under a privacy guarantee for patients (``privacy: {unit: patient, mode: pooled}
 ``privacy.clip`` and sums are noisy (see :mod:`raysim.strategies.regressions.noisy_newton`). All configured rounds are
 run, and standard errors are undefined.
 
-All hospitals with training rows take part in every round. A round is repeated if a hospital's answer is lost. Traffic
-of a round (twice with Firth's penalty): each hospital receives p float64 numbers for p columns, the intercept included,
-and sends ``1 + p + p (p + 1) / 2`` float64 numbers.
+All hospitals with training rows take part in every round. Without a privacy guarantee, a round is repeated if a
+hospital's answer is lost. Traffic of a round (twice with Firth's penalty): each hospital receives p float64 numbers for
+p columns, the intercept included, and sends ``1 + p + p (p + 1) / 2`` float64 numbers. With Firth's penalty, each
+hospital also receives ``p (p + 1) / 2`` float64 numbers and p truth values.
 """
 
 from __future__ import annotations
@@ -225,9 +226,10 @@ class Newton(HiddenSums):
 
 
 def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending:
-    """Return hospitals' sums at the final coefficients, in the original unit of the label.
+    """Return hospitals' sums at the final coefficients.
 
-    During the fit, labels are multiplied by ``scale``.
+    During the fit, labels are multiplied by ``scale``. All returned sums but ``outcomes`` are in the original unit of
+    the label.
     """
     sums = sums_of(rows, answers.sums)
     return Ending(

@@ -87,7 +87,7 @@ class Fit:
     log-likelihood."""
     status: Status = "going"
     keep: Mask | None = None
-    """A mask ``[p]`` of the included columns; None before the first sums."""
+    """A mask ``[p]`` of the included columns; None: the first sums determine it."""
     accepted: tuple[Floats, float] | None = None
     """The last coefficients ``[p]`` at which the loss did not rise, and the loss there; None before the first sums."""
     losses: tuple[float, ...] = ()

@@ -27,8 +27,8 @@ from raysim.strategies.regressions.sums_program import design, symmetric, triang
 from raysim.strategies.view import Noise
 
 FREE = ((1.0 + 5.0**0.5) / 2.0) ** 2.5
-"""The largest ``c R`` with which the gradient of a row of norm R and ``c`` times its Hessian together have a norm of
-at most R: 3.3302."""
+"""The largest ``c R`` for which the gradient of a row of norm R and ``c`` times the row's Hessian, as one vector, have
+a norm of at most R: 3.3302."""
 LONGEST = 2.0
 """The largest norm of a step of the coefficients."""
 MOST_NOISY = 1000
@@ -54,9 +54,9 @@ def shortened(X: Floats, length: float) -> Floats:
 
 @dataclass(frozen=True)
 class BoundedSums(Program):
-    """Each row's gradient and Hessian of a logistic regression, at the received coefficients ``beta [p]``.
+    """The gradient and the scaled Hessian (:func:`scaled`) of a logistic regression, summed over rows.
 
-    Rows are clipped to the norm ``length``.
+    They are computed at the received coefficients ``beta [p]``. Rows are clipped to the norm ``length``.
     """
 
     p: int

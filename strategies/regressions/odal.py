@@ -18,8 +18,8 @@ If the surrogate likelihood has no maximum, the model is the common point, or wi
 step from it.
 
 Our choice: the lead is the hospital with the most training rows. Standard errors are computed from the information
-matrix of all rows at the common point. Only with ``robust`` does the server receive the gradients of single hospitals;
-this requires ``sums: clear``.
+matrix of all rows at the common point. The server receives the gradients of single hospitals only with ``sums: clear``,
+which ``robust`` requires.
 
 Traffic, once: each hospital receives ``4 p + 1`` float64 numbers for p coefficients, and with ``order: 2`` another
 ``p (p + 1) / 2``. It sends as much as in ``meta_analysis`` and a round of ``newton`` together, and p + 1 numbers. With

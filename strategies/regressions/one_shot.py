@@ -51,7 +51,7 @@ def information(family: Family, X: Floats, y: Floats, fit: Fit) -> Information:
 class Surrogate(NamedTuple):
     """A lead hospital's likelihood, corrected by all hospitals' gradients at one point.
 
-    Gradients and second derivatives are means over rows.
+    Gradients are those of the log-likelihood. Gradients and information matrices are means over rows.
 
     - ``at [p]``: the coefficients of the point.
     - ``slope [p]``: the gradient over all hospitals' rows minus the gradient over the lead's rows.

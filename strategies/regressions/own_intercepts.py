@@ -1,18 +1,23 @@
-"""Own intercepts: common slopes, and an intercept for each hospital, which never leaves the hospital.
+"""Own intercepts: a regression with common slopes, and a separate intercept for each hospital.
 
 The result equals a regression on the pooled rows with fixed effects of hospitals (D. Y. Lin, D. Zeng: *On the relative
 efficiency of using summary statistics versus individual-level data in meta-analysis*, Biometrika 2010).
 
-In each round, a hospital sends the gradient and the Hessian for the slopes, with its intercept eliminated (a Schur
-complement). The server takes Newton's step of the slopes, and each hospital then changes its own intercept accordingly.
+In each round, a hospital sends its loss, its intercept, and the slopes' gradient and Hessian with the intercept
+eliminated (a Schur complement). The server takes Newton's step of the slopes, and each hospital then changes its own
+intercept accordingly.
+
+Hospitals without an intercept use the mean of all other hospitals' intercepts. For this mean, hospitals send their
+intercepts as a sum in every round, because any round may be the last. Of the intercepts, the server learns only the
+mean, or with ``sums: clear`` each of them.
 
 The fit leaves out a hospital whose labels are all of one class or, in a Poisson regression, all 0, because it has no
-finite intercept. Hospitals without an intercept use the mean of all other hospitals' intercepts. With many small
-hospitals, slopes are biased away from 0 (the incidental parameter problem); ``random_intercepts`` is then better. If a
-linear combination of features separates the classes, the fit stops unless there is a ``ridge`` penalty.
+finite intercept. With many small hospitals, slopes are biased away from 0 (the incidental parameter problem);
+``random_intercepts`` is then better. If a linear combination of features separates the classes, the fit stops unless
+there is a ``ridge`` penalty.
 
 Traffic of a round, with q features: each hospital receives ``2 q + 1`` float64 numbers and a truth value, and sends
-``4 + q + q (q + 1) / 2`` float64 numbers.
+``4 + q + q (q + 1) / 2`` float64 numbers, twice in the round in which the fit converges.
 """
 
 from __future__ import annotations
@@ -85,7 +90,10 @@ class OwnInterceptsState(ScaledState):
 
 @dataclass(frozen=True)
 class InterceptSums(Program):
-    """A hospital's loss and its derivatives at the received q slopes and the hospital's own intercept."""
+    """A hospital's intercept, and its sums (:class:`Eliminated`) at this intercept and the received q slopes.
+
+    ``hospitals`` is 1, or 0 for a hospital that the fit leaves out; the other sums are then 0.
+    """
 
     family: str
     q: int

@@ -7,8 +7,9 @@ Hospital i's intercept is the common intercept plus ``u_i``, which is normal wit
 hospital computes the mode of ``u_i`` and predicts with it. In each round, hospitals send their contributions to the
 approximate log-likelihood, to its gradient by the coefficients and ``ln tau``, and to its curvature. The server takes
 steps with this curvature, corrected by earlier gradients (L-BFGS). The intercepts of small hospitals shrink to the
-common intercept. This shrinkage avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never leaves a hospital;
-hospitals without training rows use the common intercept.
+common intercept. This shrinkage avoids the bias of the slopes in ``own_intercepts``. ``u_i`` is not sent, but
+with ``sums: clear`` the server can compute it from a hospital's sums. Hospitals without training rows use the common
+intercept.
 
 Without a ``ridge`` penalty, the fit stops as ``separated`` in two cases. One hyperplane separates the classes of all
 hospitals (steps hardly get shorter), or parallel hyperplanes separate them within each hospital (``tau`` exceeds 30).
@@ -71,11 +72,11 @@ STOP = 1e-13
 PAIRS = 10
 """The number of earlier steps by which L-BFGS corrects the curvature."""
 FALLING, SHORTER = 0.6, 0.8
-"""In a diverging step, the likelihood is expected to rise by less than the first share of the previous rise. But the
-step is longer than the second share of the previous step."""
+"""In a diverging step, the expected rise of the likelihood is below ``FALLING`` times that of the previous step. But
+the step is longer than ``SHORTER`` times the previous step."""
 WIDEST = math.log(30.0)
-"""The largest logarithm of the intercepts' standard deviation. Without a ridge, a fit beyond this value ends as
-separated."""
+"""Without a ridge, a fit ends as separated if the logarithm of the intercepts' standard deviation exceeds this
+number."""
 MOVES = 1e-3
 """Steps below this share of the largest coefficient do not count as diverging."""
 DIFFERENCE = 1e-5
@@ -91,7 +92,8 @@ class RandomInterceptsState(ScaledState):
     value: float = -np.inf
     """The approximate log-likelihood at ``at``, less the ridge penalty."""
     gradient: Floats | None = None
-    """The gradient of ``value`` at ``at``, ``[p + 1]``; None before the first round."""
+    """The gradient of ``value`` at ``at``, ``[p + 1]``; after convergence, at the point before the last step. None
+    before the first round."""
     step: Floats | None = None
     """The next step from ``at``, ``[p + 1]``; None before the first round."""
     share: float = 1.0

@@ -33,8 +33,8 @@ class Ending:
     loss: float
     pearson: float
     outcomes: Floats
-    """Three numbers: the number of rows, the sum of labels, and the log-likelihood of a saturated fit
-    (:attr:`Family.own`)."""
+    """Three sums over rows, with rows weighted by class: of 1, of the label as fitted, and of the log-likelihood of a
+    saturated fit (:attr:`Family.own`)."""
     information: Floats
     """The unpenalised Hessian, ``[p, p]``."""
     meat: Floats

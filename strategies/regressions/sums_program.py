@@ -208,12 +208,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class RegressionSums(Program):
-    """A hospital's sums for a regression at the received p coefficients: the loss, its gradient and second derivatives.
+    """A hospital's sums for a regression at the received p coefficients.
 
-    - ``second`` says whether second derivatives are included.
+    - The sums are the loss, its negative gradient and, with ``second``, its second derivatives.
     - With ``last``, the sums for standard errors (:class:`Ending`) are included.
-    - If ``information [p, p]`` and the mask ``keep [p]`` of linearly independent columns are received, the gradient is
-      that of Firth's penalised likelihood.
+    - If ``information [p (p + 1) / 2]`` (an upper triangle) and the mask ``keep [p]`` of linearly independent columns
+      are received, the gradient is that of Firth's penalised likelihood.
 
     Labels are multiplied by ``scale``.
     """

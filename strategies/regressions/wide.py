@@ -1,8 +1,8 @@
 """Limited-memory BFGS on sums, for regressions of wide tables: second derivatives are sent at most once, at the end.
 
-See :mod:`.lbfgs`. With p columns, a round of Newton's method needs ``p (p + 1) / 2`` numbers from each hospital. A
-round of this method needs only ``p + 1``, but the fit takes some thirty to a hundred rounds. The method cannot detect
-collinear columns or separated classes, and therefore needs a ridge penalty.
+See :mod:`.lbfgs`. With p columns, a round of Newton's method needs ``1 + p + p (p + 1) / 2`` numbers from each
+hospital. A round of this method needs only ``p + 1``, but the fit takes some thirty to a hundred rounds. The method
+cannot detect collinear columns or separated classes, and therefore needs a ridge penalty.
 """
 
 from __future__ import annotations

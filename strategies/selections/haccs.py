@@ -58,7 +58,7 @@ BANDWIDTH = ((75.0, 100.0), (50.0, 75.0), (25.0, 50.0), (1.0, 25.0))
 """The range of a hospital's bandwidth, for each class of speed, in Mbit/s."""
 
 MEGABITS, DELAY = 80.0, (0.02, 0.2)
-"""The megabits that a hospital transfers in a round, and the range of the delay before it, in seconds."""
+"""The megabits that a hospital transfers in a round, and the range of the delay before this transfer, in seconds."""
 
 
 @dataclass(frozen=True)

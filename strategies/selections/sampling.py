@@ -60,8 +60,7 @@ class Uniform(Selection):
 
 @dataclass(frozen=True)
 class ByRows(Selection):
-    """A sample without replacement: each hospital is sampled with probability proportional to its training rows
-    (FedProx, Algorithm 2).
+    """A sample without replacement, with weights proportional to training rows (FedProx, Algorithm 2).
 
     Combine it with a strategy whose setting is ``weights: uniform``. If participants were also weighted by rows, large
     hospitals would count twice.

@@ -96,7 +96,8 @@ def quantiles_of(counts: Floats, bins: int) -> Floats:
 class FeatureCounts(Counts):
     """The number of a hospital's values in each bin of each of D features, ``[D, bins]``.
 
-    The received ``edges [D, bins - 2]`` separate the bins of each feature. The last bin counts missing values.
+    The received ``edges [D, bins - 2]`` separate the first ``bins - 1`` bins of each feature. The last bin counts
+    missing values.
     """
 
     columns: int
@@ -115,7 +116,8 @@ class FeatureCounts(Counts):
 def feature_counts(view: FederationView, bins: int) -> Floats:
     """Return histograms ``[N, D, bins + 1]`` of each of D features at each of N hospitals, over common bins.
 
-    Summed over hospitals, each bin has about equally many values. The last bin counts missing values.
+    Summed over hospitals, the first ``bins`` bins of a feature have about equally many values. The last bin counts
+    missing values.
     """
     counts = FeatureCounts(view.columns, bins + 1, view.noisy(FeatureCounts.name))
     return np.maximum(statistics_of(view, counts, edges=feature_edges(view, bins)), 0.0)

@@ -45,9 +45,9 @@ class Recalibration:
     :mod:`raysim.statistics.clinical.recalibration`."""
 
     method: Literal["eb", "intercept", "logistic", "closed"] = "eb"
-    """The method. ``eb`` shrinks each hospital's ``a`` towards the mean over hospitals. ``intercept`` fits ``a``, and
-    ``logistic`` both ``a`` and ``b``, at each hospital alone. ``closed`` makes the smallest change that a closed test
-    on the hospital's rows does not reject."""
+    """The method. ``eb`` shrinks each hospital's ``a`` towards the mean over hospitals, with ``b = 1``. ``intercept``
+    fits ``a`` with ``b = 1``, and ``logistic`` both ``a`` and ``b``, at each hospital alone. ``closed`` makes the
+    smallest change that a closed test on the hospital's rows does not reject."""
     rows: Literal["validation"] = "validation"
     """The rows for the fit. Training rows cannot be used, because the model already fits them."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,7 @@ from raysim.strategies.coalitions.cs_rcfl import CoalitionState, CsRcfl
 from raysim.strategies.coalitions.robust.fits import RadiusRule, RobustTransferLoss
 from raysim.traffic.ledger import TO_EXPERIMENTER, Bytes
 from tests.conftest import MakeFederation, job_of, run_strategy, store
-from tests.strategies.contexts import hospital, sent, view_of
+from tests.strategies.contexts import hospital, view_of
 
 SIZES = [14, 9, 0, 21, 12, 1, 17]
 LINEAR = ModelSpec("linear_regression", None, {"loss": "absolute"}, "default")

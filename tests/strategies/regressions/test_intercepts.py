@@ -67,6 +67,10 @@ def test_own_intercepts_are_dummies(three: Federation):
         "loss": pytest.approx(16.7188885946),
     }
     assert outcome.models[0, 2] == pytest.approx(np.mean(intercepts(outcome)), abs=1e-9)
+    sent = [(each.kind, each.sent.tolist()) for each in outcome.ledger.entries if each.program and each.round < 6]
+    kinds = {"loss": 2, "gradient": 2, "hessian": 3, "intercepts": 1, "size": 1}
+    assert sent == 5 * [(kind, 3 * [8 * numbers]) for kind, numbers in kinds.items()]
+    assert outcome.rounds[0].bytes_down == 3 * (8 * 5 + 1)
 
 
 def test_own_intercepts_of_a_number(tmp_path: Path):
@@ -168,7 +172,7 @@ def test_alike_hospitals_have_the_pooled_slopes(tmp_path: Path):
 
 
 @pytest.mark.parametrize("strategy", [OwnIntercepts(), RandomIntercepts()], ids=lambda each: type(each).__name__)
-def test_neither_placement_nor_masks_change_a_bit_and_intercepts_stay(eight: Federation, strategy):
+def test_neither_placement_nor_masks_change_a_bit_and_models_have_private_intercepts(eight: Federation, strategy):
     job = job_of(eight, strategy, rounds=6)
     alone = run(eight, job, 1)
     same_models(alone, run(eight, job, 8))
