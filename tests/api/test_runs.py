@@ -539,10 +539,10 @@ def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)  # which would say how wide a block may be
     shown = Console(file=io.StringIO(), width=160)
-    aside = Console(file=io.StringIO(), width=160)
+    captured = Console(file=io.StringIO(), width=160)
     asked = reading.resolve(SMALL | {"seeds": [0]}, reads=())
     manner = {"in_process": True, "verbose": False}
-    compare_all(asked, shown, None, **manner, details=True, progress=aside)
+    compare_all(asked, shown, None, **manner, details=True, progress=captured)
     (folder,) = Path("runs/small").iterdir()
     text = shown.file.getvalue()
     loaded = raysim.load(folder)
@@ -556,6 +556,6 @@ def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: py
     assert " ".join(block.split()).find(loaded.answer["headline"]) > 0
     assert all(sentence.split(":")[0] in tables for sentence in loaded.answer["reasons"])
     assert text.rstrip().endswith(loaded.answer["headline"]), "the answer stands first and last"
-    progress = aside.file.getvalue()
+    progress = captured.file.getvalue()
     assert "reading data" in progress
     assert "reading data" not in text

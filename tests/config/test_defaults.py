@@ -52,7 +52,7 @@ def keys() -> dict[str, Any]:
         for place, model in (*sections(Config), *itertools.chain.from_iterable(map(sections, BESIDE.values(), BESIDE)))
         for name, field in model.model_fields.items()
         if field.default_factory not in (field.annotation, *get_args(field.annotation))
-        and not (only_written(field) or field.is_required() or is_a_tag(field) or f"{place}{name}" == BY_LABEL)
+        and not (only_in_files(field) or field.is_required() or is_a_tag(field) or f"{place}{name}" == BY_LABEL)
     }
 
 
@@ -61,7 +61,7 @@ def is_a_tag(field: Any) -> bool:
     return get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
 
 
-def only_written(field: Any) -> bool:
+def only_in_files(field: Any) -> bool:
     """Whether a field is a section that a configuration has only where it is written, whose keys have the defaults."""
     kinds = [kind for kind in get_args(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
     return bool(kinds) and field.default_factory is None and field.default is None

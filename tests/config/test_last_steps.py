@@ -16,7 +16,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.shared.personalization import LastSteps, Personalization, Recalibration
 
-WRITTEN = {"name": "recalibrate", "method": "eb", "rows": "validation"}
+SECTIONS = {"name": "recalibrate", "method": "eb", "rows": "validation"}
 TUNED = {"epochs": 2, "learning_rate": 0.03}
 
 
@@ -24,7 +24,7 @@ def resolved(strategy: Any) -> Config:
     return reading.resolve({"strategy": strategy})
 
 
-def written(strategy: Any) -> Any:
+def as_section(strategy: Any) -> Any:
     return resolved(strategy).frozen()["strategy"].get("personalization")
 
 
@@ -41,18 +41,18 @@ def test_every_strategy_takes_it_and_is_the_same_strategy(name: str) -> None:
 
 
 def test_what_is_written_has_all_keys() -> None:
-    assert written("fedavg") is None
-    assert written({"name": "fedavg", "personalization": None}) is None
-    assert written({"name": "fedavg", "personalization": []}) is None
-    assert written({"name": "fedavg", "personalization": "recalibrate"}) == WRITTEN
-    assert written({"name": "fedavg", "personalization": {"epochs": 2}}) == TUNED
-    assert written({"name": "fedavg", "personalization": [{"epochs": 2}, "recalibrate"]}) == [TUNED, WRITTEN]
-    assert written({"name": "chip", "personalization": {"epochs": 2}}) == TUNED
+    assert as_section("fedavg") is None
+    assert as_section({"name": "fedavg", "personalization": None}) is None
+    assert as_section({"name": "fedavg", "personalization": []}) is None
+    assert as_section({"name": "fedavg", "personalization": "recalibrate"}) == SECTIONS
+    assert as_section({"name": "fedavg", "personalization": {"epochs": 2}}) == TUNED
+    assert as_section({"name": "fedavg", "personalization": [{"epochs": 2}, "recalibrate"]}) == [TUNED, SECTIONS]
+    assert as_section({"name": "chip", "personalization": {"epochs": 2}}) == TUNED
     closed = {"name": "recalibrate", "method": "closed"}
     # A strategy that fine-tunes by itself goes on doing so.
-    assert written({"name": "chip", "personalization": closed}) == [
+    assert as_section({"name": "chip", "personalization": closed}) == [
         {"epochs": 1, "learning_rate": 0.03},
-        WRITTEN | {"method": "closed"},
+        SECTIONS | {"method": "closed"},
     ]
 
 

@@ -30,14 +30,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "work")
 
 
-def written(name: str, **tree: object) -> Path:
+def write_config(name: str, **tree: object) -> Path:
     path = Path.cwd().parent / "study" / name
     path.write_text(yaml.safe_dump(tree))
     return path
 
 
 def test_a_table_beside_its_yaml_is_found_from_anywhere():
-    config = reading.resolve(written("c.yaml", data={**TABLE, "path": "data/stays.csv"}), reads=())
+    config = reading.resolve(write_config("c.yaml", data={**TABLE, "path": "data/stays.csv"}), reads=())
     console = Console(file=io.StringIO(), width=160)
     describe_data(config, console)
     assert "2 hospitals, 40 rows" in console.file.getvalue()
@@ -47,7 +47,7 @@ def test_a_table_beside_its_yaml_is_found_from_anywhere():
 
 
 def test_values_of_set_mappings_and_objects_are_relative_to_the_working_directory():
-    path, here = written("c.yaml", data={**TABLE, "path": "data/stays.csv"}), str(Path("mine.csv").absolute())
+    path, here = write_config("c.yaml", data={**TABLE, "path": "data/stays.csv"}), str(Path("mine.csv").absolute())
     assert reading.resolve(path, ["data.path=mine.csv"], reads=()).data.options()["path"] == here
     assert reading.resolve({"data": {**TABLE, "path": "mine.csv"}}).data.options()["path"] == here
     config = Config.model_validate({"data": {**TABLE, "path": "mine.csv"}})
@@ -57,13 +57,13 @@ def test_values_of_set_mappings_and_objects_are_relative_to_the_working_director
 
 
 def test_other_configurations_and_tables_of_hospitals_are_too():
-    mine = written("mine.yaml", strategy="fedprox", data={"hospitals": 6, "rows": 300})
+    mine = write_config("mine.yaml", strategy="fedprox", data={"hospitals": 6, "rows": 300})
     tree = {
         "data": {"hospitals": 6, "rows": 300},
         "strategies": ["fedavg", {"from": "mine.yaml", "label": "tuned"}],
         "system": {"table": "speeds.csv", "availability": 0.9},
     }
-    config = reading.resolve(written("c.yaml", **tree), reads=reading.COMPARISON)
+    config = reading.resolve(write_config("c.yaml", **tree), reads=reading.COMPARISON)
     assert config.strategies[1].from_path == mine
     assert config.system is not None
     assert config.system.table == mine.parent / "speeds.csv"
@@ -111,7 +111,7 @@ def test_which_keys_are_paths():
 
 
 def test_a_frozen_configuration_means_the_same_rows_wherever_it_is_read(monkeypatch: pytest.MonkeyPatch):
-    path = written("c.yaml", data={**TABLE, "path": "data/stays.csv"}, training={"rounds": 1}, strategy="fedavg")
+    path = write_config("c.yaml", data={**TABLE, "path": "data/stays.csv"}, training={"rounds": 1}, strategy="fedavg")
     config = reading.resolve(path, ["tracking.uri=none"], reads=())
     out = Path("out").absolute()
     run_one(config, Console(file=io.StringIO()), out, in_process=True, verbose=False)

@@ -19,25 +19,25 @@ def held(*gates: threading.Event) -> Iterator[int]:
 
 
 def test_items_come_in_their_order_and_then_none():
-    aside = BackgroundIterator(iter(range(1000)))
+    iterator = BackgroundIterator(iter(range(1000)))
     taken: list[int] = []
-    while items := aside.take():
+    while items := iterator.take():
         taken += items
     assert taken == list(range(1000))
-    assert aside.over
-    assert aside.take() == []
+    assert iterator.over
+    assert iterator.take() == []
 
 
 def test_one_that_waits_for_a_while_gets_what_is_there():
     first, second = threading.Event(), threading.Event()
-    aside = BackgroundIterator(held(first, second))
-    assert aside.take(0.01) == []
-    assert not aside.over
+    iterator = BackgroundIterator(held(first, second))
+    assert iterator.take(0.01) == []
+    assert not iterator.over
     first.set()
-    assert aside.take(60) == [0]
-    assert aside.take(0.01) == []
+    assert iterator.take(60) == [0]
+    assert iterator.take(0.01) == []
     second.set()
-    assert aside.take() == [1]
+    assert iterator.take() == [1]
 
 
 def test_an_error_is_raised_after_the_items_before_it():
@@ -45,9 +45,9 @@ def test_an_error_is_raised_after_the_items_before_it():
         yield 7
         raise ValueError("no more")
 
-    aside = BackgroundIterator(broken())
-    until(lambda: aside._queue.qsize() == 2)  # the error is there when the item is taken
-    assert aside.take() == [7]
-    assert not aside.over
+    iterator = BackgroundIterator(broken())
+    until(lambda: iterator._queue.qsize() == 2)  # the error is there when the item is taken
+    assert iterator.take() == [7]
+    assert not iterator.over
     with pytest.raises(ValueError, match="no more"):
-        aside.take()
+        iterator.take()

@@ -21,7 +21,7 @@ from tests.commands import Running, in_a_process, raysim
 ROOT = Path(__file__).parents[2]
 
 
-def tell(*arguments: str) -> None:
+def report(*arguments: str) -> None:
     print(*arguments, Path.cwd(), os.environ.get("HERE"), os.environ.get("RAY_ADDRESS"), os.getsid(0) == os.getpid())
     print("an error", file=sys.stderr)
     atexit.register(print, "after all")
@@ -32,10 +32,10 @@ def test_a_fork_has_its_own_folder_environment_and_streams_and_ends_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("RAY_ADDRESS", "nowhere")
-    done = in_a_process(tell, ["a", "b"], tmp_path, {"HERE": "set"})
+    done = in_a_process(report, ["a", "b"], tmp_path, {"HERE": "set"})
     assert done == (7, f"a b {tmp_path} set None True\nafter all\n", "an error\n")
     monkeypatch.setenv("HERE", "inherited")
-    assert " inherited None True" in in_a_process(tell, [], tmp_path, {}).out
+    assert " inherited None True" in in_a_process(report, [], tmp_path, {}).out
 
 
 def leaks(how: str) -> None:

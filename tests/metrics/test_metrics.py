@@ -43,7 +43,7 @@ def row(rows: NDArray[np.float64], segment: int = 0) -> dict[str, float]:
     return dict(zip(FIGURES, rows[segment].tolist(), strict=True))
 
 
-def drawn(
+def sampled_scores(
     seed: int, segments: int, classes: int = 2, dtype: Any = np.float32, coarse: bool = True, most: int = 60
 ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
     """Logits (with ties if ``coarse``), labels and offsets of segments of fewer than ``most`` rows."""
@@ -77,7 +77,7 @@ def test_a_hospital_worked_by_hand() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("coarse", [True, False])
 def test_binary_agrees_with_scikit_learn(dtype: Any, coarse: bool) -> None:
-    z, y, offsets = drawn(1, 30, dtype=dtype, coarse=coarse)
+    z, y, offsets = sampled_scores(1, 30, dtype=dtype, coarse=coarse)
     measured = binary_figures(z, y, offsets)
     compared = 0
     for s, (i, j) in enumerate(pairwise(offsets)):
@@ -103,7 +103,7 @@ def test_binary_agrees_with_scikit_learn(dtype: Any, coarse: bool) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_multiclass_agrees_with_scikit_learn(dtype: Any) -> None:
-    z, y, _ = drawn(2, 30, classes=4, dtype=dtype, coarse=False)
+    z, y, _ = sampled_scores(2, 30, classes=4, dtype=dtype, coarse=False)
     measured = row(multiclass_figures(z, y, [0, len(y)]))
     p = np.exp(z.astype(float))
     p /= p.sum(axis=1, keepdims=True)
@@ -120,7 +120,7 @@ def test_multiclass_agrees_with_scikit_learn(dtype: Any) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_two_logits_are_one_margin(dtype: Any) -> None:
-    z, y, offsets = drawn(3, 12, dtype=dtype, coarse=False)
+    z, y, offsets = sampled_scores(3, 12, dtype=dtype, coarse=False)
     pair = np.stack([np.zeros_like(z), z], axis=1)
     assert figures(pair, y, offsets) == pytest.approx(binary_figures(z, y, offsets), nan_ok=True)
     assert figures(z[:, None], y, offsets) == pytest.approx(figures(z, y, offsets), nan_ok=True)
@@ -194,7 +194,7 @@ def test_extreme_logits_of_several_classes(dtype: Any) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(DTYPES), st.sampled_from([2, 3, 9]), st.booleans())
 def test_a_segment_does_not_depend_on_its_neighbours(seed: int, dtype: Any, classes: int, coarse: bool) -> None:
-    z, y, offsets = drawn(seed, 9, classes, dtype, coarse, most=400)
+    z, y, offsets = sampled_scores(seed, 9, classes, dtype, coarse, most=400)
     together = figures(z, y, offsets)
     for s, (i, j) in enumerate(pairwise(offsets)):
         alone = figures(z[i:j], y[i:j], [0, j - i])
@@ -204,7 +204,7 @@ def test_a_segment_does_not_depend_on_its_neighbours(seed: int, dtype: Any, clas
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(DTYPES))
 def test_ranks_ignore_the_order_of_rows_and_any_rising_map(seed: int, dtype: Any) -> None:
-    z, y, _ = drawn(seed, 3, dtype=dtype)
+    z, y, _ = sampled_scores(seed, 3, dtype=dtype)
     whole = [0, len(y)]
     plain = row(binary_figures(z, y, whole))
     mixed = np.random.default_rng(seed).permutation(len(y))
@@ -246,7 +246,7 @@ def test_bad_shapes_and_labels_are_refused(z: list[float], y: list[int], offsets
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.floats(1e-3, 1e3), st.booleans())
 def test_pooled_auroc_keeps_its_bound(seed: int, spread: float, coarse: bool) -> None:
-    z, y, offsets = drawn(seed, 6, coarse=coarse)
+    z, y, offsets = sampled_scores(seed, 6, coarse=coarse)
     z *= np.float32(spread)
     parts = [score_histogram(z[i:j], y[i:j]) for i, j in pairwise(offsets)]
     value, bound = pooled_auroc(parts)
@@ -273,7 +273,7 @@ def test_integers_are_in_the_order_of_numbers_however_near_0() -> None:
 
 
 def test_histograms_add_up_exactly_and_sparsely() -> None:
-    z, y, _ = drawn(5, 40, coarse=False)
+    z, y, _ = sampled_scores(5, 40, coarse=False)
     whole = score_histogram(z, y)
     half = len(y) // 2
     for parts in ([(0, half), (half, len(y))], [(half, len(y)), (0, half), (0, 0)]):

@@ -13,7 +13,7 @@ from raysim.metrics.score_counts import ScoreCounts, in_order, score_counts
 SIZES = [4, 0, 1, 7]
 
 
-def drawn(seed: int, sizes: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sampled_scores(seed: int, sizes: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     n = sum(sizes)
     return (
@@ -29,7 +29,7 @@ def same(a: ScoreCounts, b: ScoreCounts) -> bool:
 
 @given(st.integers(0, 50), st.lists(st.integers(0, 9), min_size=1, max_size=5))
 def test_each_hospital_has_its_own_histogram_and_all_together_that_of_all_rows(seed, sizes):
-    z, y, offsets = drawn(seed, sizes)
+    z, y, offsets = sampled_scores(seed, sizes)
     counts = score_counts(z, y, offsets, (0.2, 0.5))
     for h in range(len(sizes)):
         mine = slice(offsets[h], offsets[h + 1])
@@ -65,7 +65,7 @@ def test_labels_are_0_or_1():
 
 
 def test_processes_change_nothing():
-    z, y, offsets = drawn(3, SIZES)
+    z, y, offsets = sampled_scores(3, SIZES)
     whole = score_counts(z, y, offsets, (0.3,))
 
     def of(hospitals: list[int]) -> ScoreCounts:

@@ -72,20 +72,20 @@ def exact(folder: Path) -> set[int]:
     return {*train, *federation.totals.tolist(), *together, int(federation.totals.sum())}
 
 
-DRAWN = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{16,}\b")
+SAMPLED = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{16,}\b")
 """Names of runs and digests, whose digits are drawn again at each start, and may be anybody's."""
 
 
 def numbers(text: str) -> set[int]:
     """The whole numbers in a text, with and without commas between thousands; not those that stand among letters, as
     in what is packed."""
-    text = DRAWN.sub("", text)
+    text = SAMPLED.sub("", text)
     plain = re.findall(r"(?<![\w.#])\d+(?![\w.%])", text)
     parted = re.findall(r"(?<![\w.#])\d{1,3}(?:,\d{3})+(?![\w.%])", text)
     return {int(each.replace(",", "")) for each in (*plain, *parted)}
 
 
-def written(folder: Path) -> dict[str, set[int]]:
+def numbers_in_files(folder: Path) -> dict[str, set[int]]:
     """The whole numbers in each text that a command has written, but for sizes of files."""
     kinds = (".csv", ".json", ".jsonl", ".yaml", ".html", ".md", ".txt", ".log")
     texts = (path for path in folder.rglob("*") if path.suffix in kinds)
@@ -112,13 +112,13 @@ def test_mlflow_holds_no_exact_size_either(tree, tmp_path, sizes):
         tree["privacy"] |= {"sizes": "public", "declared_public": ["metrics", "sizes"], "statistics": {}}
     raysim.run(tree, out=tmp_path / "out", in_process=True)
     hidden = exact(tmp_path)
-    tables, files = stored(tmp_path / "mlflow.db"), written(tmp_path / "mlartifacts")
+    tables, files = stored(tmp_path / "mlflow.db"), numbers_in_files(tmp_path / "mlartifacts")
     assert {"metrics", "params", "tags"} <= tables.keys()
     assert tables["metrics"]
     assert files
     leaked = {name: seen & hidden for name, seen in (tables | files).items() if seen & hidden}
     assert bool(leaked) == (sizes == "public"), leaked
-    leaking = {name for name, seen in written(tmp_path / "out").items() if seen & hidden}
+    leaking = {name for name, seen in numbers_in_files(tmp_path / "out").items() if seen & hidden}
     assert leaking >= ({"summary.json", "hospitals.csv", "report.html", "split.csv"} if sizes == "public" else set())
 
 
@@ -139,7 +139,7 @@ def test_no_file_and_no_line_holds_an_exact_size(tree, tmp_path, capsys, command
     if command == "run":
         rows = json.loads((tmp_path / "out" / "summary.json").read_text())["federation_rows"]
         assert rows == pd.read_csv(tmp_path / "out" / "hospitals.csv")["n_total"].sum()
-    files = written(tmp_path / "out")
+    files = numbers_in_files(tmp_path / "out")
     assert {"summary.json" if command == "run" else "comparison.csv", "report.html", "hospitals.csv"} <= files.keys()
     assert not {name: seen & hidden for name, seen in files.items() if seen & hidden}
     said = capsys.readouterr()

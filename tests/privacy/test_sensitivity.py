@@ -73,9 +73,9 @@ class History:
         def releases(*arguments: Any) -> np.ndarray:
             with monkeypatch.context() as patched:
                 values = []
-                for drawn in (0.0, 1.0):
-                    patched.setattr(noisy_sums, "laplaces", lambda origin, size, *key, x=drawn: np.full(size, x))
-                    patched.setattr(noisy_sums, "normals", lambda origin, size, *key, x=drawn: np.full(size, x))
+                for sampled in (0.0, 1.0):
+                    patched.setattr(noisy_sums, "laplaces", lambda origin, size, *key, x=sampled: np.full(size, x))
+                    patched.setattr(noisy_sums, "normals", lambda origin, size, *key, x=sampled: np.full(size, x))
                     values.append(really(*arguments))
             key = arguments[5:]
             assert key not in self.releases, "two releases have the same noise"
@@ -166,7 +166,7 @@ def neighbours(
     return made[0], made[1]
 
 
-def guarantee(mode: str, normal: bool, figures: bool = True, drawn: bool = True) -> PrivacySection:
+def guarantee(mode: str, normal: bool, figures: bool = True, sampled: bool = True) -> PrivacySection:
     noise = {"noise_multiplier": 3.0} if normal else {"epsilon": 0.5}
     kinds = ("sizes", *KINDS) if figures else ("sizes", *KINDS[:-1])
     return PrivacySection(
@@ -177,7 +177,7 @@ def guarantee(mode: str, normal: bool, figures: bool = True, drawn: bool = True)
         clip=0.3,
         sizes="noisy",
         statistics=dict.fromkeys(kinds, noise),
-        **({"rate": 0.7} if mode == "pooled" and drawn else {}),
+        **({"rate": 0.7} if mode == "pooled" and sampled else {}),
     )
 
 
@@ -282,7 +282,7 @@ def _with(job_on: Callable[[Federation], Job], model: Any, federation: Federatio
     return replace(job, work=replace(job.work, model=model))
 
 
-def drawn(name: str, mode: str) -> list[tuple[int, tuple[int, str], float]]:
+def sampled(name: str, mode: str) -> list[tuple[int, tuple[int, str], float]]:
     """A seed, the hospital and part of the patient, and how large the patient's rows are, for each part."""
     rng = np.random.default_rng(zlib.crc32(f"{name} {mode}".encode()))
     scales = rng.permutation([100.0, rng.choice([0.1, 1.0])])
@@ -308,7 +308,7 @@ STAY = {"fedper", "fedrep", "fedsoft", "local"}
 )
 def test_one_patient_changes_all_messages_by_at_most_the_sensitivity_of_the_ledger(name, mode, normal):
     job_on = fitting_model(job_with(name, mode, normal, figures=name not in STAY))
-    for seed, where, scale in drawn(name, mode):
+    for seed, where, scale in sampled(name, mode):
         kinds = check_neighbours(job_on, seed, where, scale)
         assert kinds >= ({"size"} if name in STAY else {"size", "metrics"})
         assert "update" in kinds or name == "local"
@@ -328,7 +328,7 @@ def test_one_patient_changes_figures_of_other_labels_by_at_most_the_sensitivity_
         made = job_of(federation, FedAvg(), rounds=2, batch_size=0, every=1, model=model)
         return replace(made, privacy=guaranteed)
 
-    for seed, where, scale in (*drawn(str(classes), "local"), *drawn(str(classes), "again")):
+    for seed, where, scale in (*sampled(str(classes), "local"), *sampled(str(classes), "again")):
         assert check_neighbours(job_on, seed, where, scale, classes) == {"size", "metrics", "update"}
 
 

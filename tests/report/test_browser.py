@@ -25,7 +25,7 @@ pytestmark = pytest.mark.surroundings
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a comparison of real runs, with several models for each method."""
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine")
@@ -68,8 +68,8 @@ def opened(page: Page, file: Path) -> Page:
     return page
 
 
-def test_a_hospital_that_is_typed_fills_its_card_and_is_marked_in_every_figure(written: Path, narrow: Page) -> None:
-    shown = opened(narrow, written / "report.html").run(
+def test_a_hospital_that_is_typed_fills_its_card_and_is_marked_in_every_figure(page_file: Path, narrow: Page) -> None:
+    shown = opened(narrow, page_file / "report.html").run(
         """(() => {
           const input = document.getElementById("hospital");
           const card = document.getElementById("card");
@@ -103,7 +103,7 @@ def test_a_hospital_that_is_typed_fills_its_card_and_is_marked_in_every_figure(w
           };
         })()"""
     )
-    cards = json.loads((written / "report.json").read_text())["values"]["cards"]
+    cards = json.loads((page_file / "report.json").read_text())["values"]["cards"]
     assert (shown["before"], shown["hidden"], shown["alike"], shown["clicked"]) == ("", False, True, True)
     card = cards["hospitals"][int(shown["one"])]
     for text in (card["name"], *card["lead"], *(cell for rows in card["tables"] for row in rows for cell in row)):
@@ -116,8 +116,8 @@ def test_a_hospital_that_is_typed_fills_its_card_and_is_marked_in_every_figure(w
     assert shown["unknown"] == ["", "There is no hospital nobody on this page."]
 
 
-def test_an_address_leads_to_a_hospital(written: Path, narrow: Page) -> None:
-    file = written / "report.html"
+def test_an_address_leads_to_a_hospital(page_file: Path, narrow: Page) -> None:
+    file = page_file / "report.html"
     narrow.open("about:blank")
     narrow.open(f"{file.as_uri()}#hospital=hospital_7")
     narrow.until("document.readyState === 'complete' && !!document.getElementById('card')?.textContent")
@@ -132,8 +132,8 @@ OPEN_TABS = """[...document.querySelectorAll("section.tab")].filter((tab) => tab
 FIRST = """[...document.querySelectorAll(".first > *")].map((part) => part.getBoundingClientRect().bottom + scrollY)"""
 
 
-def test_tabs_show_one_section_each_and_all_are_printed(written: Path, narrow: Page) -> None:
-    opened(narrow, written / "report.html")
+def test_tabs_show_one_section_each_and_all_are_printed(page_file: Path, narrow: Page) -> None:
+    opened(narrow, page_file / "report.html")
     tabs = narrow.run('[...document.querySelectorAll(".contents a")].map((link) => link.hash.slice(1))')
     assert tabs[0] == "answer-details"
     assert {"your-hospital", "figures", "use", "equity", "privacy", "cost", "setting"} <= set(tabs)
@@ -152,9 +152,9 @@ def test_tabs_show_one_section_each_and_all_are_printed(written: Path, narrow: P
 
 
 @pytest.mark.parametrize(("wide", "high"), [(1400, 900), (390, 844)])
-def test_the_first_screen_holds_the_card_and_the_forest(written: Path, narrow: Page, wide: int, high: int) -> None:
+def test_the_first_screen_holds_the_card_and_the_forest(page_file: Path, narrow: Page, wide: int, high: int) -> None:
     narrow.resize(wide, high)
-    opened(narrow, written / "report.html")
+    opened(narrow, page_file / "report.html")
     bottoms = narrow.run(FIRST)
     assert len(bottoms) == 2
     assert max(bottoms) <= high
@@ -178,8 +178,8 @@ def test_the_first_screen_holds_the_card_and_the_forest(written: Path, narrow: P
     narrow.resize(400, 900)
 
 
-def test_a_tab_with_several_headings_begins_with_links_to_them(written: Path, narrow: Page) -> None:
-    opened(narrow, written / "report.html")
+def test_a_tab_with_several_headings_begins_with_links_to_them(page_file: Path, narrow: Page) -> None:
+    opened(narrow, page_file / "report.html")
     narrow.run('location.hash = "#setting"')
     narrow.until(f"JSON.stringify({OPEN_TABS}) === JSON.stringify(['setting'])")
     links = """[...document.querySelectorAll("section.tab:not([hidden]) > .within a")]"""
@@ -197,14 +197,14 @@ def test_a_tab_with_several_headings_begins_with_links_to_them(written: Path, na
     )
 
 
-def test_a_comparison_is_printed_on_eight_pages_at_most(written: Path, narrow: Page) -> None:
-    opened(narrow, written / "report.html")
+def test_a_comparison_is_printed_on_eight_pages_at_most(page_file: Path, narrow: Page) -> None:
+    opened(narrow, page_file / "report.html")
     printed = narrow.pdf()
     assert 2 <= printed.count(b"/Type /Page\n") <= 8
 
 
-def test_an_entry_of_a_legend_hides_its_marks_and_shows_them_again(written: Path, narrow: Page) -> None:
-    page = opened(narrow, written / "report.html")
+def test_an_entry_of_a_legend_hides_its_marks_and_shows_them_again(page_file: Path, narrow: Page) -> None:
+    page = opened(narrow, page_file / "report.html")
     assert page.run("""(() => {
       const figure = document.getElementById("by-round"), button = figure.querySelector(".legend button");
       const own = `.chart [data-s="${button.closest("li").dataset.s}"]`, off = () => [
@@ -231,8 +231,8 @@ def test_a_heading_sorts_the_trials(narrow: Page, tmp_path: Path) -> None:
     assert page.run(found) == "30412"
 
 
-def test_without_script_all_sections_are_there(written: Path, narrow: Page, tmp_path: Path) -> None:
-    page = (written / "report.html").read_text(encoding="utf-8")
+def test_without_script_all_sections_are_there(page_file: Path, narrow: Page, tmp_path: Path) -> None:
+    page = (page_file / "report.html").read_text(encoding="utf-8")
     bare = tmp_path / "bare.html"
     bare.write_text(re.sub(r"<script>.*?</script>", "", page, flags=re.S), encoding="utf-8")
     opened(narrow, bare)
@@ -242,9 +242,9 @@ def test_without_script_all_sections_are_there(written: Path, narrow: Page, tmp_
 
 
 def test_a_script_that_came_in_with_a_drawing_does_not_run_and_that_of_the_page_does(
-    written: Path, narrow: Page, tmp_path: Path
+    page_file: Path, narrow: Page, tmp_path: Path
 ):
-    tree = json.loads((written / "report.json").read_text())
+    tree = json.loads((page_file / "report.json").read_text())
     tree["values"]["accuracy_figures"][0]["markup"] += """<script>document.body.dataset.taken = "script"</script>
       <svg onload="document.body.dataset.taken = 'handler'"></svg>"""
     (tmp_path / "report.json").write_text(json.dumps(tree))
@@ -257,14 +257,14 @@ def test_a_script_that_came_in_with_a_drawing_does_not_run_and_that_of_the_page_
     assert opened(narrow, open_to_all).run("document.body.dataset.taken"), "without the policy it runs"
 
 
-def test_axe_finds_nothing_serious(written: Path, narrow: Page) -> None:
+def test_axe_finds_nothing_serious(page_file: Path, narrow: Page) -> None:
     axe = find_spec("axe_core_python")
     if axe is None or axe.origin is None:
         pytest.skip("axe-core-python is not installed")
     code = (Path(axe.origin).parent / "axe.min.js").read_text(encoding="utf-8")
-    cards = json.loads((written / "report.json").read_text())["values"]["cards"]
-    one = rewritten(written, cards["hospitals"][0]["name"], None)
-    for page in (written / "report.html", written / "runs" / "chip" / "seed-0" / "report.html", one):
+    cards = json.loads((page_file / "report.json").read_text())["values"]["cards"]
+    one = rewritten(page_file, cards["hospitals"][0]["name"], None)
+    for page in (page_file / "report.html", page_file / "runs" / "chip" / "seed-0" / "report.html", one):
         opened(narrow, page).run(f"{code}; undefined")
         violations = narrow.run(
             "axe.run().then((r) => r.violations.map((v) => [v.impact, v.id, v.nodes.map((n) => n.html.slice(0, 99))]))"
@@ -272,28 +272,28 @@ def test_axe_finds_nothing_serious(written: Path, narrow: Page) -> None:
         assert [each for each in violations if each[0] in ("serious", "critical")] == []
 
 
-def test_pages_link_to_each_other(written: Path) -> None:
-    whole = (written / "report.html").read_text(encoding="utf-8")
+def test_pages_link_to_each_other(page_file: Path) -> None:
+    whole = (page_file / "report.html").read_text(encoding="utf-8")
     for page in re.findall(r'href="(runs/[^"]+)"', whole):
-        (back,) = re.findall(r'href="([^"#]+)">all runs together', (written / page).read_text(encoding="utf-8"))
-        assert (written / page).parent.joinpath(back).resolve() == (written / "report.html").resolve()
+        (back,) = re.findall(r'href="([^"#]+)">all runs together', (page_file / page).read_text(encoding="utf-8"))
+        assert (page_file / page).parent.joinpath(back).resolve() == (page_file / "report.html").resolve()
     assert whole.count('href="runs/') == 3  # those of the first seed
 
 
-def test_the_page_of_one_hospital(written: Path, tmp_path: Path) -> None:
-    name = json.loads((written / "report.json").read_text())["values"]["cards"]["hospitals"][5]["name"]
-    target = rewritten(written, name, tmp_path / "one.html")
+def test_the_page_of_one_hospital(page_file: Path, tmp_path: Path) -> None:
+    name = json.loads((page_file / "report.json").read_text())["values"]["cards"]["hospitals"][5]["name"]
+    target = rewritten(page_file, name, tmp_path / "one.html")
     text = target.read_text(encoding="utf-8")
     assert f"<h1>{name}</h1>" in text
     assert '.chart [data-h="5"]' in text
-    assert rewritten(written, None, tmp_path / "all.html").read_bytes() == (written / "report.html").read_bytes()
+    assert rewritten(page_file, None, tmp_path / "all.html").read_bytes() == (page_file / "report.html").read_bytes()
     assert 'href="report.html">all hospitals' not in text
-    assert 'href="report.html">all hospitals' in rewritten(written, name, None).read_text(encoding="utf-8")
-    run = json.loads((written / "runs" / "chip" / "seed-0" / "report.json").read_text())
+    assert 'href="report.html">all hospitals' in rewritten(page_file, name, None).read_text(encoding="utf-8")
+    run = json.loads((page_file / "runs" / "chip" / "seed-0" / "report.json").read_text())
     assert run["values"]["cards"]["hospitals"] == [], "the comparison's page shows each hospital under all models"
-    card = json.loads((written / "report.json").read_text())["values"]["cards"]["hospitals"][5]
+    card = json.loads((page_file / "report.json").read_text())["values"]["cards"]["hospitals"][5]
     assert [line[0] for line in card["tables"][2]] == ["FedAvg", "CHiP-FL", "Training alone"], "one line a strategy"
     with pytest.raises(ConfigError, match=re.escape(f"did you mean '{name}'")):
-        rewritten(written, name + "x", None)
+        rewritten(page_file, name + "x", None)
     with pytest.raises(ConfigError, match=r"has no report\.json"):
         rewritten(tmp_path, None, None)

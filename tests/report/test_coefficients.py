@@ -17,7 +17,7 @@ from tests.strategies.regressions.tables import table_t
 T = table_t()
 
 
-def written(folder: Path, y, classes=2, strategy=None, model=None):
+def write_run(folder: Path, y, classes=2, strategy=None, model=None):
     """The rows of the global model, written and read back, and the outcome."""
     federation = federation_of(folder / "data", T, y, classes)
     outcome = run_strategy(federation, strategy or Newton(), rounds=20, **({} if model is None else {"model": model}))
@@ -28,7 +28,7 @@ def written(folder: Path, y, classes=2, strategy=None, model=None):
 
 
 def test_both_kinds_of_interval(tmp_path: Path):
-    table = written(tmp_path, T.y).set_index("feature")
+    table = write_run(tmp_path, T.y).set_index("feature")
     assert table.index.tolist() == ["x0", "x1", "(intercept)"]
     assert set(table["effect"]) == {"odds ratio"}
     low, high = table.loc["x0", ["low", "high"]]
@@ -39,7 +39,7 @@ def test_both_kinds_of_interval(tmp_path: Path):
 
 
 def test_ratios_are_drawn_with_the_interval_that_holds_where_hospitals_differ(tmp_path: Path):
-    table = written(tmp_path, T.y)
+    table = write_run(tmp_path, T.y)
     figure = of_table(table, "Newton, seed 0")
     assert figure is not None
     (chart,) = figure.charts
@@ -54,7 +54,7 @@ def test_ratios_are_drawn_with_the_interval_that_holds_where_hospitals_differ(tm
 
 
 def test_of_a_number_they_are_differences(tmp_path: Path):
-    table = written(tmp_path, T.real, 0, model=LINEAR_MODEL)
+    table = write_run(tmp_path, T.real, 0, model=LINEAR_MODEL)
     figure = of_table(table.assign(low_robust=np.nan, high_robust=np.nan))
     assert figure is not None
     assert figure.charts[0].x.kind == "linear"
@@ -62,7 +62,7 @@ def test_of_a_number_they_are_differences(tmp_path: Path):
 
 
 def test_only_the_surest_are_drawn_and_none_without_errors(tmp_path: Path):
-    table = written(tmp_path, T.y)
+    table = write_run(tmp_path, T.y)
     many = table.loc[[0] * (MOST + 3)].assign(feature=[f"c{i}" for i in range(MOST + 3)])
     many["coefficient"] = np.arange(MOST + 3) / 10.0
     figure = of_table(many)
@@ -71,6 +71,6 @@ def test_only_the_surest_are_drawn_and_none_without_errors(tmp_path: Path):
         f"c{i}" for i in range(3, MOST + 3)
     ]
     assert figure.caption.startswith(f"The {MOST} of {MOST + 3} coefficients")
-    unsure = written(tmp_path / "fedavg", T.y, strategy=FedAvg())
+    unsure = write_run(tmp_path / "fedavg", T.y, strategy=FedAvg())
     assert unsure[list(SURE)].isna().all(axis=None)
     assert of_table(unsure) is None

@@ -32,7 +32,7 @@ def made(ids, lost, *, count=None, threshold=None, minimum=3, seed=1):
     return SecureSum(np.asarray(ids), count, threshold or default_threshold(holders), minimum, lost, seed, 4, 0)
 
 
-def drawn(ids, seed=0):
+def random_vectors(ids, seed=0):
     rng = np.random.default_rng(seed)
     return {i: rng.integers(-(2**62) // len(ids), 2**62 // len(ids), 7) for i in ids}
 
@@ -43,7 +43,7 @@ STAGES = ("stays", "before_shares", "before_mask", "before_unmask")
 @pytest.mark.parametrize("m", [3, 4, 5])
 def test_all_patterns_of_loss(m):
     ids, completed, given_up = list(range(10, 10 + m)), 0, 0
-    vectors = drawn(ids)
+    vectors = random_vectors(ids)
     patterns = list(itertools.product(range(4), repeat=m))
     for pattern in patterns if m < 5 else patterns[::7]:
         lost = Lost(
@@ -69,14 +69,14 @@ def test_neighbours_and_random_losses(seed):
     at = rng.choice(4, 20, p=[0.85, 0.05, 0.05, 0.05])
     lost = Lost(*(frozenset(np.flatnonzero(at == k).tolist()) for k in (1, 2, 3)))
     secure = made(ids, lost, count=8, threshold=5, seed=seed)
-    vectors = drawn(ids, seed)
+    vectors = random_vectors(ids, seed)
     if secure.opens:
         assert np.array_equal(secure.unmasked(summed(secure, vectors)), plain(secure, vectors))
 
 
 def test_a_masked_vector_is_no_vector():
     ids = list(range(5))
-    secure, vectors = made(ids, Lost()), drawn(ids)
+    secure, vectors = made(ids, Lost()), random_vectors(ids)
     sent = secure.masked(2, vectors[2])
     assert not np.array_equal(sent.view(np.int64), vectors[2])
     # Without the own mask it is still hidden by those of pairs.
@@ -85,7 +85,7 @@ def test_a_masked_vector_is_no_vector():
 
 def test_masks_are_the_same_wherever_they_are_made():
     ids = list(range(4))
-    secure, vectors = made(ids, Lost()), drawn(ids)
+    secure, vectors = made(ids, Lost()), random_vectors(ids)
     before = secure.masked(1, vectors[1])
     travelled = pickle.loads(pickle.dumps(secure))
     assert not travelled._keys
@@ -125,8 +125,8 @@ def test_each_direction_between_two_hospitals_has_a_channel_of_its_own():
 
 def test_shares_are_of_a_polynomial_with_40_bytes_of_the_stream_for_each_coefficient():
     secure = made(range(4), Lost(), threshold=3)
-    drawn_bytes = stream(1, "secagg own shares", 4, 0, 2).bytes(80)
-    first, second = (int.from_bytes(part, "little") % PRIME for part in (drawn_bytes[:40], drawn_bytes[40:]))
+    random_bytes = stream(1, "secagg own shares", 4, 0, 2).bytes(80)
+    first, second = (int.from_bytes(part, "little") % PRIME for part in (random_bytes[:40], random_bytes[40:]))
     shares = secure._shares(2, "own", 77, [0, 1, 3])
     assert shares == {x: (77 + first * x + second * x * x) % PRIME for x in (1, 2, 4)}
 

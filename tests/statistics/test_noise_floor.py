@@ -30,7 +30,7 @@ NON_EVENTS = np.array([16, 9, 4, 20, 50, 60, 2, 70, 90, 30, 15, 80])
 SIZES = 7 * (EVENTS + NON_EVENTS)
 
 
-def drawn(events, non_events, common, event_sd, taus, *arguments):
+def simulated(events, non_events, common, event_sd, taus, *arguments):
     blocks = list(federations(events, non_events, centres(common, taus), event_sd, taus, *arguments))
     return tuple(np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
 
@@ -39,7 +39,7 @@ def drawn(events, non_events, common, event_sd, taus, *arguments):
 @pytest.mark.parametrize(("m", "n"), [(2, 5), (5, 2), (1, 3)])
 def test_draws_are_as_directly_sampled_scores(m, n, sd):
     rng, draws = np.random.default_rng(5), 20_000
-    observed, true = drawn([m, m], [n, n], 0.8, sd, [0.0], draws, rng)
+    observed, true = simulated([m, m], [n, n], 0.8, sd, [0.0], draws, rng)
     assert true == pytest.approx(0.8)
     assert observed.shape == (1, draws, 2)
     x = ndtri(0.8) * np.sqrt(1 + sd**2) + sd * rng.standard_normal((2 * draws, m, 1))
@@ -66,20 +66,20 @@ def test_models_that_share_chance_are_sampled_as_each_alone(monkeypatch):
         (([2], [9]), 0.7, 2),
     ):
         given = *counts, common, 1.3, [0.0, 0.4], 30
-        for ours, wanted in zip(drawn(*given, chance), drawn(*given, np.random.default_rng(7)), strict=True):
+        for ours, wanted in zip(simulated(*given, chance), simulated(*given, np.random.default_rng(7)), strict=True):
             assert_array_equal(ours, wanted)
         assert len(made) == starts
     monkeypatch.setattr("raysim.statistics.chance.simulate.BLOCK", 1000)
     for common in (0.8, 0.7):
         given = EVENTS, NON_EVENTS, common, 1.3, [0.0, 0.4], 30
-        for ours, wanted in zip(drawn(*given, chance), drawn(*given, np.random.default_rng(7)), strict=True):
+        for ours, wanted in zip(simulated(*given, chance), simulated(*given, np.random.default_rng(7)), strict=True):
             assert_array_equal(ours, wanted)
     assert len(made) == 4
 
 
 def test_a_true_spread_is_sampled_around_the_mean():
     rng, taus = np.random.default_rng(6), [0.0, 0.5, 1.5]
-    observed, true = drawn([50] * 10, [200] * 10, 0.8, 1.2, taus, 2000, rng)
+    observed, true = simulated([50] * 10, [200] * 10, 0.8, 1.2, taus, 2000, rng)
     assert true.mean(axis=(1, 2)) == pytest.approx([0.8] * 3, abs=0.006)
     assert np.log(true / (1 - true)).std(axis=(1, 2)) == pytest.approx(taus, rel=0.03)
     assert observed.mean(axis=(1, 2)) == pytest.approx(true.mean(axis=(1, 2)), abs=0.002)
@@ -154,7 +154,7 @@ def test_the_floor_is_its_definition():
     taus = (0, 0.4, 0.8, 1.6)
     floor = noise_floor(message, SIZES, np.random.default_rng(9), draws=150, taus=taus, minimum_events=5)
     curve = common_curve(message)
-    observed, true = drawn(EVENTS, NON_EVENTS, curve.common, curve.event_sd, taus, 150, np.random.default_rng(9))
+    observed, true = simulated(EVENTS, NON_EVENTS, curve.common, curve.event_sd, taus, 150, np.random.default_rng(9))
 
     def q(auroc):
         w = 1 / curve.variance
@@ -267,7 +267,7 @@ def test_the_power_is_the_share_of_draws_that_would_be_shown():
     message = sums(rng, EVENTS, NON_EVENTS, 0.8)
     curve, taus = common_curve(message), (0, 0.5, 1.0, 2.0)
     floor = noise_floor(message, SIZES, np.random.default_rng(1), draws=400, taus=taus)
-    observed, _ = drawn(EVENTS, NON_EVENTS, curve.common, curve.event_sd, taus, 400, np.random.default_rng(1))
+    observed, _ = simulated(EVENTS, NON_EVENTS, curve.common, curve.event_sd, taus, 400, np.random.default_rng(1))
     q = weighted_squares(observed, 1 / curve.variance)
     power = [np.mean([invert(one, q, taus).low > 0 for one in of_tau]) for of_tau in q]
     assert power[0] <= 0.025
@@ -306,7 +306,7 @@ def test_a_spread_without_limit_has_the_figures_of_the_largest_tried():
     assert floor.tau.high == np.inf
     curve = common_curve(message)
     counts = message.events, message.non_events
-    _, true = drawn(*counts, curve.common, curve.event_sd, (0, 0.2), 200, np.random.default_rng(1))
+    _, true = simulated(*counts, curve.common, curve.event_sd, (0, 0.2), 200, np.random.default_rng(1))
     spreads = true[1].std(axis=1)
     assert floor.tau.estimate == np.inf
     assert floor.figures["std"].true.high == pytest.approx(spreads.mean() + 1.959963984540054 * spreads.std())
@@ -318,7 +318,7 @@ def test_equal_figures_count_as_reached():
     message = sums(np.random.default_rng(16), events, non_events, 0.8)
     floor = noise_floor(message, SIZES, np.random.default_rng(3), draws=400, taus=(0,))
     curve = common_curve(message)
-    ((observed,), _) = drawn(events, non_events, curve.common, curve.event_sd, [0], 400, np.random.default_rng(3))
+    ((observed,), _) = simulated(events, non_events, curve.common, curve.event_sd, [0], 400, np.random.default_rng(3))
     lower = [np.sort(a)[:2].sum() < np.sort(curve.auroc)[:2].sum() - 1e-6 for a in observed]
     same = [abs(np.sort(a)[:2].sum() - np.sort(curve.auroc)[:2].sum()) < 1e-6 for a in observed]
     assert np.sum(same) > 20
@@ -341,7 +341,7 @@ def test_larger_spreads_are_sampled_only_while_they_matter():
 
     floor = noise_floor(message, events * 9, Counting(lambda: np.random.default_rng(3)), draws=200)
     curve = common_curve(message)
-    observed, _ = drawn(events, non_events, curve.common, curve.event_sd, TAUS, 200, np.random.default_rng(3))
+    observed, _ = simulated(events, non_events, curve.common, curve.event_sd, TAUS, 200, np.random.default_rng(3))
     weights = 1 / curve.variance
     whole = np.array([weighted_squares(each, weights) for each in observed])
     assert floor.tau == invert(floor.q, whole, TAUS)

@@ -245,7 +245,7 @@ def test_evaluation_that_cannot_be_repeated_is_refused() -> None:
 
 
 def test_random_buffers_are_those_of_seed_0_in_the_model_and_outside_it() -> None:
-    class Drawn(nn.Linear):
+    class RandomBuffer(nn.Linear):
         def __init__(self, F: int, C: int) -> None:
             super().__init__(F, C)
             self.register_buffer("scale", torch.rand(F))
@@ -254,11 +254,11 @@ def test_random_buffers_are_those_of_seed_0_in_the_model_and_outside_it() -> Non
         def forward(self, X: Tensor) -> Tensor:
             return super().forward(X * self.scale + self.shift)
 
-    model = build_model(Drawn, 3, 2, options={}, precision="float64", init="zeros")
+    model = build_model(RandomBuffer, 3, 2, options={}, precision="float64", init="zeros")
     assert isinstance(model, ModuleModel)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        module = Drawn(3, 2)
+        module = RandomBuffer(3, 2)
     start = model.initial(np.random.default_rng(1))
     assert start.tolist() == [0.0] * 8 + module.scale.tolist()
     theta = np.arange(11.0)

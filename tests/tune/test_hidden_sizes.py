@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import raysim
 from tests.conftest import empty_store, shared_ray
-from tests.privacy.test_hidden_sizes import exact, hidden_tree, stored, written
+from tests.privacy.test_hidden_sizes import exact, hidden_tree, numbers_in_files, stored
 from tests.tune.sweeps import TWO
 
 pytestmark = shared_ray("sweeps")
@@ -18,7 +18,7 @@ def test_no_file_of_a_sweep_holds_an_exact_size(tmp_path, monkeypatch, capsys):
     tree |= {"sweep": {"searcher": "grid", "space": space, "objectives": TWO}}
     tree |= {"resources": {"runs_at_once": 1, "hospitals_per_actor": 4}}
     raysim.sweep(tree, out=tmp_path / "out")
-    hidden, files = exact(tmp_path), written(tmp_path / "out") | written(tmp_path / "mlartifacts")
+    hidden, files = exact(tmp_path), numbers_in_files(tmp_path / "out") | numbers_in_files(tmp_path / "mlartifacts")
     assert {"trials.csv", "journal.jsonl", "report.html", "recommended/seed-42/hospitals.csv"} <= files.keys()
     seen = files | stored(tmp_path / "mlflow.db")
     assert not {name: those & hidden for name, those in seen.items() if those & hidden}

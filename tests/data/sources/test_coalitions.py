@@ -12,14 +12,14 @@ from raysim.data.build import build
 from raysim.data.sources.coalitions import Coalitions, coalition_sets
 from raysim.data.split import Split
 
-DRAWN = Split(column="part")
+SAMPLED = Split(column="part")
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("covariance", ["wishart", "identity"])
 def test_a_federation_has_the_sampled_sets(task, covariance):
     source = Coalitions(task=task, covariance=covariance, hospitals=11, features=4, tests=3, test_rows=7, seed=2)
-    federation = build(source, DRAWN, "none")
+    federation = build(source, SAMPLED, "none")
     drawn = coalition_sets(
         stream(2, "coalitions"), task, hospitals=11, features=4, tests=3, test_rows=7, covariance=covariance
     )

@@ -253,7 +253,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
 """The file's name and content, and why it is refused."""
 
 
-def written(folder: Path, name: str, content: str | bytes) -> Path:
+def write_file(folder: Path, name: str, content: str | bytes) -> Path:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
@@ -270,7 +270,7 @@ def test_the_table_has_forty_files() -> None:
 @pytest.mark.parametrize("case", READ)
 def test_a_file_that_is_read(case: str, tmp_path: Path) -> None:
     name, content, said = READ[case]
-    records = table(written(tmp_path, name, content)).read()
+    records = table(write_file(tmp_path, name, content)).read()
     assert (len(records.silo), records.silo[0] == records.silo[2]) == (3, True)
     assert sorted({*records.silo}) in (["north", "south"], ["Genève", "Zürich"])
     np.testing.assert_array_equal(records.features["age"], [71, 64, 50])
@@ -287,7 +287,7 @@ def test_a_file_that_is_read(case: str, tmp_path: Path) -> None:
 def test_a_file_that_is_refused(case: str, tmp_path: Path) -> None:
     name, content, said = REFUSED[case]
     with pytest.raises(DataError) as caught:
-        table(written(tmp_path, name, content)).read()
+        table(write_file(tmp_path, name, content)).read()
     message = str(caught.value)
     assert said in message
     assert message.startswith("data.path: ")
@@ -346,14 +346,14 @@ def test_the_line_that_converts_a_file_does(name: str, make: Callable[[Path], No
 def test_keys_settle_it_and_nothing_is_said(
     content: str | bytes, keys: dict[str, str], lactate: list[float], tmp_path: Path
 ) -> None:
-    records = table(written(tmp_path, "t.csv", content), **keys).read()
+    records = table(write_file(tmp_path, "t.csv", content), **keys).read()
     np.testing.assert_array_equal(records.features["lactate"][:2], np.array(lactate, np.float32))
     assert records.warnings == ()
     assert records.silo[1] == {"cp1250": "Łódź", "latin-1": "Genève"}.get(keys.get("encoding"), "south")
 
 
 def test_a_comma_can_be_part_of_a_text(tmp_path: Path) -> None:
-    path = written(tmp_path, "t.csv", HEAD + 'north,A,71,"2,1",0\nsouth,B,64,"3,25",1\n')
+    path = write_file(tmp_path, "t.csv", HEAD + 'north,A,71,"2,1",0\nsouth,B,64,"3,25",1\n')
     assert table(path, decimal=".", categorical=["ward", "lactate"]).read().features["lactate"].tolist() == [
         "2,1",
         "3,25",
@@ -389,7 +389,7 @@ def test_bad_keys(fields: dict[str, Any], words: str) -> None:
     ],
 )
 def test_western_european_is_recognised(text: str, encoding: str, recognised: bool, tmp_path: Path) -> None:
-    path = written(tmp_path, "t.csv", ASCII.replace("A", f'"{text}"').encode(encoding))
+    path = write_file(tmp_path, "t.csv", ASCII.replace("A", f'"{text}"').encode(encoding))
     if recognised:
         assert table(path).read().features["ward"][0] == text
         return
@@ -400,9 +400,9 @@ def test_western_european_is_recognised(text: str, encoding: str, recognised: bo
 
 @pytest.mark.parametrize("field", ["predictions", "table"])
 def test_without_a_configuration_no_key_is_named(field: str, tmp_path: Path) -> None:
-    polish = written(tmp_path, "t.csv", ASCII.replace("A", "płeć żeńska").encode("cp1250"))
-    mixed = written(tmp_path, "m.csv", "x,y\nZürich,1\n".encode() + "Zürich,1\n".encode("cp1252"))
-    either = written(tmp_path, "e.csv", "a|b\tc\n1|2\t3\n" * 3)
+    polish = write_file(tmp_path, "t.csv", ASCII.replace("A", "płeć żeńska").encode("cp1250"))
+    mixed = write_file(tmp_path, "m.csv", "x,y\nZürich,1\n".encode() + "Zürich,1\n".encode("cp1252"))
+    either = write_file(tmp_path, "e.csv", "a|b\tc\n1|2\t3\n" * 3)
     for path, said in (
         (polish, "its encoding cannot be recognised; save it as UTF-8 (in Excel: Save As, CSV UTF-8)"),
         (mixed, "another encoding in line 3; save all of it as UTF-8 (in Excel: Save As, CSV UTF-8)"),
@@ -416,12 +416,12 @@ def test_without_a_configuration_no_key_is_named(field: str, tmp_path: Path) -> 
 
 def test_equal_rows_without_names_are_said_to_be_values(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="begins with a row of values"):
-        table(written(tmp_path, "t.csv", "63.0,1.0,145.0,0\n" * 9)).read()
+        table(write_file(tmp_path, "t.csv", "63.0,1.0,145.0,0\n" * 9)).read()
 
 
 def test_hidden_files_and_folders_are_not_proposed(tmp_path: Path) -> None:
-    written(tmp_path, ".secret.csv", ASCII)
-    written(tmp_path, "stays.csv", ASCII)
+    write_file(tmp_path, ".secret.csv", ASCII)
+    write_file(tmp_path, "stays.csv", ASCII)
     (tmp_path / "folder").mkdir()
     with pytest.raises(DataError) as caught:
         table(tmp_path / "other.parquet").read()
@@ -429,7 +429,7 @@ def test_hidden_files_and_folders_are_not_proposed(tmp_path: Path) -> None:
 
 
 def test_an_encoding_that_is_not_the_files(tmp_path: Path) -> None:
-    path = written(tmp_path, "t.csv", WESTERN.encode("latin-1"))
+    path = write_file(tmp_path, "t.csv", WESTERN.encode("latin-1"))
     with pytest.raises(DataError, match=r"data.encoding: '.*' is not in utf-8 \(.*\); name another, or remove the key"):
         table(path, encoding="utf-8").read()
 
@@ -480,7 +480,7 @@ def test_a_table_is_the_same_however_it_is_written(
     made = io.StringIO()
     frame.to_csv(made, sep=separator, decimal=decimal, lineterminator=line, index=False)
     content = made.getvalue().encode(encoding)
-    path = written(folder, "other.csv", gzip.compress(content) if compressed else content)
+    path = write_file(folder, "other.csv", gzip.compress(content) if compressed else content)
     read = table(path).read()
     assert read.silo.tolist() == plain.silo.tolist()
     assert read.y.tolist() == plain.y.tolist()
@@ -493,9 +493,9 @@ def test_a_table_is_the_same_however_it_is_written(
 
 class TestAFileForEachHospital:
     def test_the_files_name_the_hospitals(self, tmp_path: Path) -> None:
-        written(tmp_path, "ward 10.csv", "age,lactate,died\n71,2.1,0\n64,3,1\n")
-        written(tmp_path, "ward 9.csv.gz", gzip.compress(b"lactate,age,died\n1.5,50,1\n"))
-        written(tmp_path, "notes.md", "no table")
+        write_file(tmp_path, "ward 10.csv", "age,lactate,died\n71,2.1,0\n64,3,1\n")
+        write_file(tmp_path, "ward 9.csv.gz", gzip.compress(b"lactate,age,died\n1.5,50,1\n"))
+        write_file(tmp_path, "notes.md", "no table")
         records = Table(path=tmp_path / "ward*", label="died").read()
         assert records.silo.tolist() == ["ward 9", "ward 10", "ward 10"]
         assert records.features["age"].tolist() == [50, 71, 64]
@@ -504,17 +504,17 @@ class TestAFileForEachHospital:
         assert "(2 files)" in records.notes[0]
 
     def test_each_is_read_in_its_own_form(self, tmp_path: Path) -> None:
-        written(tmp_path, "a.csv", german("age,lactate,died\n71,2.1,0\n"))
-        written(tmp_path, "b.csv", "age,lactate,died\n64,3.5,1\n")
-        written(tmp_path, "c.csv", german("age,lactate,died\n71,4.5,0\n"))
+        write_file(tmp_path, "a.csv", german("age,lactate,died\n71,2.1,0\n"))
+        write_file(tmp_path, "b.csv", "age,lactate,died\n64,3.5,1\n")
+        write_file(tmp_path, "c.csv", german("age,lactate,died\n71,4.5,0\n"))
         records = Table(path=tmp_path / "*.csv", label="died").read()
         np.testing.assert_array_equal(records.features["lactate"], np.array([2.1, 3.5, 4.5], np.float32))
         (said,) = records.warnings
         assert said.startswith(f"'{tmp_path / 'a.csv'}' (and 1 more file) is read with semicolons between columns and")
 
     def test_a_column_that_is_text_in_one_is_text_in_all(self, tmp_path: Path) -> None:
-        written(tmp_path, "a.csv", "age,ward,died\n71,007,0\n")
-        written(tmp_path, "b.csv", "age,ward,died\n64,B,1\n")
+        write_file(tmp_path, "a.csv", "age,ward,died\n71,007,0\n")
+        write_file(tmp_path, "b.csv", "age,ward,died\n64,B,1\n")
         records = Table(path=tmp_path / "*.csv", label="died").read()
         assert records.features["ward"].tolist() == ["007", "B"]
 
@@ -545,9 +545,9 @@ class TestAFileForEachHospital:
             pd.testing.assert_frame_equal(Table(path=tmp_path / pattern, **keys).read().features, expected)
 
     def test_columns_that_differ_are_named(self, tmp_path: Path) -> None:
-        written(tmp_path, "a.csv", "age,lactate,died,x\n71,2,0,1\n")
-        written(tmp_path, "b.csv", "age,died,note\n64,1,u\n")
-        written(tmp_path, "c.csv", "age,died\n64,1\n")
+        write_file(tmp_path, "a.csv", "age,lactate,died,x\n71,2,0,1\n")
+        write_file(tmp_path, "b.csv", "age,died,note\n64,1,u\n")
+        write_file(tmp_path, "c.csv", "age,died\n64,1\n")
         records = Table(path=tmp_path / "*.csv", label="died", drop=["note"]).read()
         assert records.warnings == (
             "files do not have the same columns: 'lactate' (not in b.csv and c.csv), 'x' (not in b.csv and c.csv); "
@@ -556,8 +556,8 @@ class TestAFileForEachHospital:
         assert np.isnan(records.features["lactate"][1:]).all()
 
     def test_a_row_is_named_with_its_file(self, tmp_path: Path) -> None:
-        written(tmp_path, "a.csv", "age,died\n71,0\n64,1\n")
-        written(tmp_path, "b.csv", "age,died\n64,1\nold,0\n50,\n")
+        write_file(tmp_path, "a.csv", "age,died\n71,0\n64,1\n")
+        write_file(tmp_path, "b.csv", "age,died\n64,1\nold,0\n50,\n")
         source = Table(path=tmp_path / "*.csv", label="died")
         with pytest.raises(DataError, match=r"data.label: .* has no value in 1 row \(first: row 3 of 'b.csv'\); fill"):
             source.read()
@@ -567,27 +567,27 @@ class TestAFileForEachHospital:
             source.model_copy(update={"label": "age", "categorical": ["died"]}).read()
 
     def test_nearly_the_same_names_are_refused(self, tmp_path: Path) -> None:
-        written(tmp_path, "a.csv", "age,sys_bp,died\n71,2,0\n")
-        written(tmp_path, "b.csv", "age,Sys BP,died\n64,3,1\n")
+        write_file(tmp_path, "a.csv", "age,sys_bp,died\n71,2,0\n")
+        write_file(tmp_path, "b.csv", "age,Sys BP,died\n64,3,1\n")
         source = Table(path=tmp_path / "*.csv", label="died")
         with pytest.raises(DataError, match=r"column 'sys_bp' of 'a.csv' is 'Sys BP' in 'b.csv'; give it one name"):
             source.read()
 
     def test_a_line_of_totals_is_refused_and_no_rows_are_said(self, tmp_path: Path) -> None:
         rows = "patient,age,died\np1,71,0\np2,64,1\n"
-        written(tmp_path, "a.csv", rows)
-        written(tmp_path, "b.csv", rows + "Total:,135,1\n")
+        write_file(tmp_path, "a.csv", rows)
+        write_file(tmp_path, "b.csv", rows + "Total:,135,1\n")
         source = Table(path=tmp_path / "*.csv", label="died")
         with pytest.raises(
             DataError, match=r"b.csv' ends with a row 'Total:' \(row 3\), which looks like a line of tot"
         ):
             source.read()
-        written(tmp_path, "b.csv", "patient,age,died\n")
+        write_file(tmp_path, "b.csv", "patient,age,died\n")
         assert source.read().warnings == (f"'{tmp_path / 'b.csv'}' has no rows",)
 
     def test_a_column_may_name_the_hospital_all_the_same(self, tmp_path: Path) -> None:
-        written(tmp_path, "part1.csv", ASCII)
-        written(tmp_path, "part2.csv", ASCII.replace("north", "east"))
+        write_file(tmp_path, "part1.csv", ASCII)
+        write_file(tmp_path, "part2.csv", ASCII.replace("north", "east"))
         records = table(tmp_path / "part*.csv").read()
         assert records.silo.tolist() == ["north", "south", "north", "east", "south", "east"]
         with pytest.raises(
@@ -601,18 +601,18 @@ class TestAFileForEachHospital:
             DataError, match=r"data.path: no file is named '.*\*.csv'; check the folder and the pattern"
         ):
             source.read()
-        written(tmp_path, "a.csv", "age,died\n71,0\n")
-        written(tmp_path, "a.csv.gz", gzip.compress(b"age,died\n71,0\n"))
+        write_file(tmp_path, "a.csv", "age,died\n71,0\n")
+        write_file(tmp_path, "a.csv.gz", gzip.compress(b"age,died\n71,0\n"))
         with pytest.raises(DataError, match=r"'.*a.csv' and '.*a.csv.gz' are both of hospital 'a'; rename one"):
             Table(path=tmp_path / "a.*", label="died").read()
 
     def test_the_cache_knows_names_and_contents(self, tmp_path: Path) -> None:
-        written(tmp_path, "a.csv", "age,died\n71,0\n")
-        written(tmp_path, "b.csv", "age,died\n64,1\n")
+        write_file(tmp_path, "a.csv", "age,died\n71,0\n")
+        write_file(tmp_path, "b.csv", "age,died\n64,1\n")
         source = Table(path=tmp_path / "*.csv", label="died")
         keys = {cache.source_key(source, source.files())}
         (tmp_path / "b.csv").rename(tmp_path / "c.csv")
         keys.add(cache.source_key(source, source.files()))
-        written(tmp_path, "d.csv", "age,died\n64,1\n")
+        write_file(tmp_path, "d.csv", "age,died\n64,1\n")
         keys.add(cache.source_key(source, source.files()))
         assert len(keys) == 3

@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def written(folder: Path, **changes: object) -> Path:
+def write_config(folder: Path, **changes: object) -> Path:
     path = folder / "small.yaml"
     path.write_text(yaml.safe_dump(SETTINGS | changes))
     return path
@@ -47,7 +47,7 @@ def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path,
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     far = "a label that is longer than what the digest of a stream's purpose takes for its key"
     strategies = [{"name": "fedprox"}, {"name": "fedprox", "label": far, "mu": 10}]
-    path = written(tmp_path, strategies=strategies, reference=far)
+    path = write_config(tmp_path, strategies=strategies, reference=far)
     begin(path, [], tmp_path / "out", Console(quiet=True), in_process=True, verbose=False)
     table = pd.read_csv(tmp_path / "out" / "curve.csv")
     hospitals = pd.read_csv(tmp_path / "out" / "hospitals.csv")
@@ -168,7 +168,7 @@ def test_the_command_prints_one_block_and_progress_elsewhere_or_the_rows_that_ar
 ) -> None:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("COLUMNS", raising=False)
-    command(written(tmp_path), out=tmp_path / "out", in_process=True, details=True)
+    command(write_config(tmp_path), out=tmp_path / "out", in_process=True, details=True)
     printed = capsys.readouterr()
     block, _, details = printed.out.partition("\n\n")
     assert len(block.splitlines()) <= 16
@@ -186,9 +186,11 @@ def test_the_command_prints_one_block_and_progress_elsewhere_or_the_rows_that_ar
 
 
 def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):
-    _, _, lines = read(written(tmp_path), ["curve.values=[1]"])  # federated averaging has no such field
+    _, _, lines = read(write_config(tmp_path), ["curve.values=[1]"])  # federated averaging has no such field
     assert lines == {"fedavg": ("fedavg", None), "fedprox, mu 1": ("fedprox", 1), "far": ("far", None)}
-    config, curve, lines = read(written(tmp_path, strategies=SETTINGS["strategies"][1:]), ["curve.values=[1, 2.5]"])
+    config, curve, lines = read(
+        write_config(tmp_path, strategies=SETTINGS["strategies"][1:]), ["curve.values=[1, 2.5]"]
+    )
     assert curve == Curve(field="mu", values=(1, 2.5))
     assert lines == {"fedprox, mu 1": ("fedprox", 1), "fedprox, mu 2.5": ("fedprox", 2.5), "far": ("far", None)}
     assert [label(section) for section in config.strategies] == list(lines)
@@ -218,7 +220,7 @@ def test_what_is_no_curve_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     strategies = {"strategies": [{"name": "fedprox", "label": "fedavg"}], "reference": "fedavg, mu 1"}
     with pytest.raises(ConfigError, match=said):
         begin(
-            written(tmp_path, **(strategies | changes)),
+            write_config(tmp_path, **(strategies | changes)),
             [],
             tmp_path / "out",
             Console(quiet=True),

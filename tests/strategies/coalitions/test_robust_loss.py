@@ -45,7 +45,7 @@ cases = st.tuples(
 )
 
 
-def drawn(seed, n, features, intercept):
+def sampled(seed, n, features, intercept):
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(n, features))
     y = rng.choice([-1.0, 1.0], n)
@@ -57,7 +57,7 @@ def drawn(seed, n, features, intercept):
 def test_the_closed_form_is_the_minimum_of_the_dual(case):
     """The dual in one variable, ``a >= |θ|``, minimised by golden section and at its ends."""
     seed, n, features, intercept, radius, kappa = case
-    rows, y, models = drawn(seed, n, features, intercept)
+    rows, y, models = sampled(seed, n, features, intercept)
     closed_form = logistic_losses(rows, y, models, radius, kappa)
     for theta, loss in zip(models, closed_form, strict=True):
         w, b = theta[:features], theta[features:].sum()
@@ -98,7 +98,7 @@ def test_moves_stay_below_the_l1_loss_and_reach_it():
 @given(cases)
 def test_monotone_in_radius_and_kappa_and_plain_at_radius_zero(case):
     seed, n, features, intercept, radius, kappa = case
-    rows, y, models = drawn(seed, n, features, intercept)
+    rows, y, models = sampled(seed, n, features, intercept)
     loss = logistic_losses(rows, y, models, radius, kappa)
     assert (logistic_losses(rows, y, models, radius + 0.1, kappa) >= loss - 1e-12).all()
     assert (logistic_losses(rows, y, models, radius, kappa * 1.5) <= loss + 1e-12).all()
@@ -114,7 +114,7 @@ def test_monotone_in_radius_and_kappa_and_plain_at_radius_zero(case):
 @given(cases)
 def test_a_radius_of_half_kappa_leaves_no_model_below_log_2(case):
     seed, n, features, intercept, _, kappa = case
-    rows, y, models = drawn(seed, n, features, intercept)
+    rows, y, models = sampled(seed, n, features, intercept)
     models[0] = 0.0
     loss = logistic_losses(rows, y, models, kappa / 2, kappa)
     assert (loss >= np.log(2) - 1e-12).all()
@@ -125,7 +125,7 @@ def test_a_radius_of_half_kappa_leaves_no_model_below_log_2(case):
 @given(cases)
 def test_lemma_4_the_mean_model_is_no_worse_than_the_mean_of_losses(case):
     seed, n, features, intercept, radius, kappa = case
-    rows, y, models = drawn(seed, n, features, intercept)
+    rows, y, models = sampled(seed, n, features, intercept)
     mean = models.mean(axis=0, keepdims=True)
     for losses in (
         lambda m: logistic_losses(rows, y, m, radius, kappa),
