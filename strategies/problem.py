@@ -206,8 +206,8 @@ class LocalProblem:
         return keeps or any(phase.training.keep or phase.training.carry for phase in self.chain)
 
     def entries(self, ids: Ids) -> Ids:
-        """Return the cohort ``ids`` or, if hospitals train on groups of their rows, the hospital of each group,
-        ``[H]``."""
+        """Return the cohort ``ids`` or, if hospitals train on groups of their rows, the hospital of each pair
+        (:class:`RowGroups`), ``[H]``."""
         return ids if self.groups is None else self.groups.hospital
 
 
@@ -216,8 +216,8 @@ class Update:
     """What the server receives after local training."""
 
     ids: Ids
-    """The ids of the hospitals that trained, ``[H]``, ascending; with groups of rows, an id occurs once for each
-    group."""
+    """The ids of the hospitals that trained, ``[H]``, ascending; with groups of rows, an id occurs once for each of the
+    hospital's groups."""
     sums: Floats
     """The weighted sums of hospitals' deltas or parameters, ``[G, P]``; zeros if nothing was sent."""
     deltas: Floats | None = None

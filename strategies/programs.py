@@ -1,4 +1,4 @@
-"""Client programs: computations at hospitals with declared inputs, memory and outputs.
+"""Client programs: computations at hospitals with declared memory and outputs.
 
 A strategy's round (:meth:`raysim.strategies.base.Strategy.round`) yields calls; its other methods may send calls with
 ``view.call``. A :class:`Call` sends a :class:`Program` and arrays to hospitals. Each hospital runs the program on its
@@ -8,7 +8,8 @@ own rows and memory, and the server receives :class:`Answers`. A program declare
 - Numbers are added as whole multiples of a grid step, so sums do not depend on how hospitals are distributed over
   machines.
 - If a hospital's answer to a call is lost, its memory stays as it was before this call.
-- Random numbers depend only on the seed, program name, purpose, round, turn (:attr:`Context.turn`) and hospital.
+- Random numbers depend only on the seed, program name, hospital, round, turn (:attr:`Context.turn`), and the purpose
+  and key given to :meth:`Context.rng`.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``F`` features, ``P``
 scalars of a model, ``G`` groups of hospitals.
@@ -71,7 +72,8 @@ class Send:
     """Numbers are rounded to multiples of ``2^-bits`` before they are added; counts need 0 bits."""
     largest: float | None = None
     """A strict upper limit of the magnitude of every number in an array without ``bound``, or in each row's
-    contribution if ``by`` is ``row``; numbers that reach it are an error. None: only overflow of a sum is an error."""
+    contribution if ``by`` is ``row``; numbers that reach it are an error. None: only overflow of a sum, or a number
+    that is not finite, is an error."""
     bound: Bound | None = None
     """The largest change of the sum by one row, patient or hospital; None: the change is not bounded."""
     joint: str = ""
@@ -85,8 +87,10 @@ class Keep:
     """One named array that a hospital stores between calls.
 
     The array with the name ``model`` is the hospital's own model ``[P]``, to which the index ``OWN`` refers. It is
-    stored in the run's precision. If local training under a privacy guarantee also sends an array of the same name, the
-    hospital stores the sum of everything that it has sent under this name.
+    stored in the run's precision.
+
+    Local training under a privacy guarantee for hospitals may send an array, other than the delta, under the name of a
+    stored array. The hospital then stores the sum of all that it has sent under this name.
     """
 
     shape: tuple[int | Literal["n"], ...] = ()
@@ -167,7 +171,8 @@ class LocalModel(Protocol):
         """
 
     def rows_gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
-        """Return the gradient of each row's loss, ``[n, P]``, without weight decay."""
+        """Return the gradient of each row's loss, ``[n, P]``, weighted by class as in training, without weight
+        decay."""
 
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
         """Yield the row indices of mini-batches of ``size`` rows, in ``epochs`` passes (None: the configured values).
@@ -219,7 +224,7 @@ class Context(Protocol):
     def received(self) -> Mapping[str, Array]:
         """The arrays that the call sent, by name.
 
-        In ``models [M, P]`` of the server, parameters that never leave the hospital (:meth:`Strategy.private`) have the
+        In the array ``models [M, P]``, parameters that never leave the hospital (:meth:`Strategy.private`) have the
         hospital's own values.
         """
 
@@ -301,7 +306,7 @@ class Program:
     def validates(self) -> bool:
         """Whether the program also reads validation rows (:attr:`Context.validation`).
 
-        Such a program sends nothing, because a privacy guarantee for training rows does not cover them.
+        Such a program sends nothing, because a privacy guarantee covers training rows only.
         """
         return False
 

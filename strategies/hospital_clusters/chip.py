@@ -3,9 +3,9 @@
 Zhou: *CHiP-FL*, equations 1 to 5 and appendix A. Hospitals are clustered once by k-means on their signatures
 (statistics of labels and features). A participant starts from its cluster's model ``theta_k`` and minimises
 ``L_i + lam |theta - theta_k|^2 + mu |theta - theta_g|^2``, with ``theta_g`` the global model. Deltas (changes of
-hospitals' parameters) are averaged in each cluster. The global model is the mean of the cluster models, weighted by
-rows. Every cluster model then moves by ``1 - alpha`` of the way to the global model. After the last round each hospital
-fine-tunes its cluster's model, without a proximal term.
+hospitals' parameters) are averaged in each cluster. The global model is the mean of the cluster models, each weighted
+by the training rows of all hospitals in its cluster. Every cluster model then moves by ``1 - alpha`` of the way to the
+global model. After the last round each hospital fine-tunes its cluster's model, without a proximal term.
 
 Choices where the paper is silent or contradicts itself:
 

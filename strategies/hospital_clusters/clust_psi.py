@@ -9,17 +9,18 @@ one with the largest mean silhouette. Each cluster then runs its own federated a
 cluster's model.
 
 Choices: shares of classes are smoothed by .05, where the authors add 1e-6 (``epsilon``; see docs/heterogeneity.md).
-Hospitals form one cluster if they are fewer than three or all alike. With ``allow_one``, as in the authors' code, they
-also do so if no number of clusters has a positive silhouette. The configured selection samples inside each cluster. The
-paper samples half of each cluster: ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals without
-training rows are assigned to clusters by features and sizes, if the setting ``by`` includes these properties
-(:class:`NearestSkew`). If ``by`` is labels alone, or counts have noise, such hospitals join the cluster whose centre is
-nearest to a hypothetical hospital without skew. The search takes time proportional to K^2 for each number of clusters.
-With more than ``search_sample`` hospitals, it uses a sample of this size.
+Without ``clusters``, hospitals form one cluster if they are fewer than three or all alike. With ``allow_one``, as in
+the authors' code, they also do so if no number of clusters has a positive silhouette. The configured selection samples
+inside each cluster. The paper samples half of each cluster: ``selection: {name: uniform, fraction: 0.5, minimum: 1}``.
+Hospitals without training rows are assigned to clusters by features and sizes, if the setting ``by`` includes these
+properties (:class:`NearestSkew`). If ``by`` is labels alone, or counts have noise, such hospitals join the cluster
+whose centre is nearest to a hypothetical hospital without skew. The search for the number of clusters takes time
+proportional to K^2 for each number that it tries. With more than ``search_sample`` hospitals, it uses a sample of this
+size.
 
 Beyond the paper, ``by`` names the properties whose PSI is computed, with equal weights. ``attributes`` means quantile
-bins of every feature, with a separate bin for missing values. ``sizes`` compares a hospital's share of rows with equal
-shares. PSI terms of labels and attributes are unsigned, so opposite skews can share a cluster.
+bins of every feature, with a separate bin for missing values. ``sizes`` compares a hospital's share of all rows with
+1/K. PSI terms of labels and attributes are unsigned, so opposite skews can share a cluster.
 
 Traffic: each hospital once sends its row counts of the C classes. For attributes of D columns, each hospital also sends
 ``(bins + 1) D`` scalars, from which the server computes common bin edges. The hospital then receives ``(bins - 1) D``
@@ -174,7 +175,8 @@ class ClustPsi(Strategy):
     search_sample: Annotated[int, Limit(at_least, 3)] = 200
     """With more hospitals than this, the number of clusters is searched on a sample of this size."""
     epsilon: Smoothing = EPSILON
-    """The smoothing of empty bins before PSI is computed: a number, or ``counts`` (half a row in every bin)."""
+    """The smoothing of shares before PSI is computed: a number that is added to every share, or ``counts`` (half a row
+    is added to every bin)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,7 +18,7 @@ from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
 
 @dataclass(frozen=True, kw_only=True)
 class Clustered(SignatureClustering):
-    """Independent federated averaging in each cluster of hospitals by signature."""
+    """Independent federated averaging in each cluster of hospitals with similar signatures."""
 
     title: ClassVar[str] = "Clustered FL"
     serves = ("cluster",)

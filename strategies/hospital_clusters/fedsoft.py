@@ -98,7 +98,7 @@ class FedSoft(Strategy):
     every: PositiveInt = 2
     """τ: the number of rounds after which hospitals compute and send their shares u again."""
     floor: ShareOfOne = 1e-4
-    """σ: the share u of a centre that has the smallest loss on none of a hospital's rows."""
+    """σ: the value that replaces a share u of 0."""
     spread: NonNegativeFloat = 0.1
     """The standard deviation of the noise that makes the initial centres differ."""
     selection: Literal["importance", "configured"] = "importance"
@@ -158,8 +158,6 @@ class FedSoft(Strategy):
         return np.hstack([np.zeros((len(u), 1)), u / u.sum(axis=1, keepdims=True)])
 
     def _importance(self, view: FederationView, centres: Floats) -> Floats:
-        """Call hospitals for the share of their rows on which each of ``centres [S, P]`` has the smallest loss,
-        ``[N, S]``."""
         u = np.zeros((len(view.sizes), len(centres)))
         nearest = statistics_of(view, NearestShares((len(centres),)), view.trainable, centres)
         u[view.trainable] = np.where(nearest > 0, nearest, self.floor)

@@ -16,11 +16,11 @@ Choices: models start at the common initial model plus ``spread N(0, I)``. The a
 initial models and keep the best; here, compare several seeds. A hospital uses the model with the smallest loss on its
 training rows. A hospital without training rows uses the model that serves the most training rows.
 
-If the server may learn only sums, each hospital chooses locally. It sends K vectors of P scalars (its delta for the
-chosen model, zeros for the others) and K scalars (1 for the chosen model, 0 for the others). The sums reveal how many
-hospitals chose a model, but not which hospitals.
+If the server may learn only sums, a hospital does not send its choice. Instead it sends K vectors of P scalars (its
+delta for the chosen model, zeros for the others) and K scalars (a positive constant for the chosen model, 0 for the
+others). The sums reveal how many hospitals chose a model, but not which hospitals.
 
-Traffic in a round: each participant receives K models of P scalars. It sends back the number of the chosen model, P
+Traffic in a round: each participant receives K models of P scalars. It sends back the index of the chosen model, P
 scalars and the number of its training rows. If its choice is hidden, it sends K P + K scalars and the number of its
 training rows.
 """
@@ -75,7 +75,7 @@ COUNTS = 0.1
 """The share of the squared clip that is reserved for the array ``chosen`` of :class:`ChosenTraining`."""
 
 LEAST = 3
-"""Noisy sums are divided by at least this number, because noise can bring the number of hospitals near 0."""
+"""A noisy sum is divided by at least the total weight of this many hospitals: noise can bring the divisor near 0."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ class Ifca(Weighted):
     spread: NonNegativeFloat = 0.1
     """Standard deviation of the noise that makes the initial models differ."""
     weights: Weighting = field(default="uniform", kw_only=True)
-    """The weight of a hospital in its cluster: ``uniform``, by its rows (``samples``), or by rows with a ``floor``."""
+    """The weight of a hospital in its cluster (with ``averaging: gradient``, in the cohort): ``uniform``, by its rows
+    (``samples``), or by rows with a ``floor``."""
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         check_enough_hospitals(number_of(self.clusters, sizes), sizes)
@@ -190,6 +191,6 @@ class Ifca(Weighted):
 
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
-    """Call hospitals ``ids [H]`` for the cluster model with the smallest loss on their training rows. Return its row
-    in ``state.models``, ``[H]``."""
+    """Call hospitals ``ids [H]``. Return, for each hospital, the row in ``state.models`` of the cluster model with the
+    smallest loss on the hospital's training rows, ``[H]``."""
     return 1 + statistics_of(view, Nearest(), ids, state.models[1:]).astype(np.int64)

@@ -15,8 +15,8 @@ accumulates squares:
 
 Deviations: ``v`` starts at 0, as in Flower and FedLab; the paper requires at least ``tau^2``
 (``initial_accumulator: tau2``). Deltas are weighted by rows, as in Flower; the paper weights them equally
-(``weights: uniform``). ``training.learning_rate`` is the paper's client rate η_l. Defaults are the best values in the
-grid search of the paper on Clust-PSI-PFL.
+(``weights: uniform``). ``training.learning_rate`` is the paper's client rate η_l. The authors of Clust-PSI-PFL
+(arXiv:2512.20363) found the defaults best in a grid search.
 
 Traffic as in federated averaging: each participant receives the model's P scalars, and sends back P scalars and the
 number of its training rows.

@@ -6,8 +6,8 @@ Regularization*, ICLR 2021, Algorithm 1.
 A participant i that receives the model w minimises ``L_i(theta) - g_i . theta + alpha/2 |theta - w|^2``, with ``L_i``
 its mean loss and ``g_i`` initially 0. With ``theta_i`` the result, it then sets ``g_i -= alpha (theta_i - w)``. ``g_i``
 stays at the hospital. The server updates ``h -= alpha/N sum delta_i`` with ``delta_i = theta_i - w`` and N the number
-of hospitals with training rows. Its next model is the mean of the participants' models minus ``h / alpha``. A tiny
-alpha makes ``h / alpha`` huge; the paper uses 0.01 to 0.1.
+of hospitals with training rows. Its next model is the mean of the participants' models minus ``h / alpha``. The paper's
+values of alpha are 0.01 to 0.1.
 
 Traffic in a round: the server sends the model's P scalars to each participant, which sends back P scalars and the
 number of its training rows.

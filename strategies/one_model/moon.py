@@ -3,10 +3,10 @@
 Q. Li, B. He, D. Song: *Model-Contrastive Federated Learning*, CVPR 2021, Algorithm 1.
 
 A participant minimises ``L_i + mu * con`` from the model that it received, with ``L_i`` its mean loss. ``con`` is the
-mean over a batch of ``softplus((cos(z, z_prev) - cos(z, z_glob)) / tau)``. Here z is the representation of a row (the
-input of the last layer) by the model being trained, and z_glob the representation by the received model. z_prev is the
-representation by the model that the hospital trained in its last participation; in the first participation, it equals
-z_glob. μ = 0 is federated averaging.
+mean over a batch of ``softplus((cos(z, z_prev) - cos(z, z_glob)) / tau)``. The representation of a row is the input of
+a model's last layer. Here z is the representation by the model being trained, and z_glob the representation by the
+received model. z_prev is the representation by the model that the hospital trained in its last participation; in the
+first participation, it equals z_glob. μ = 0 is federated averaging.
 
 The model needs at least two layers. The paper's extra projection head is left out. Traffic as in federated averaging:
 each participant receives the model's P scalars, and sends back P scalars and the number of its training rows.

@@ -6,10 +6,10 @@ Processing 2022, Algorithm 2 (smoothed Weiszfeld).
 Each hospital i trains and stores its update ``delta_i``. The first estimate ``z`` of the median is the mean of the
 updates, weighted by ``w_i``. In each of ``passes`` further calls of a round, hospitals receive ``z``. Each hospital
 returns ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i - z|)``, with ν a small smoothing distance. The
-estimate ``z`` moves by the ratio of the sums over hospitals. The norm of the returned vector is at most ``w_i``. The
+estimate ``z`` moves by ``sum_i v_i (delta_i - z) / sum_i v_i``. The norm of the returned vector is at most ``w_i``. The
 rule ``geometric_median`` of ``aggregation`` does the same for other strategies, but starts at 0 instead of the mean.
-Hospitals with less than half of the total weight cannot move the model far, unless they send a false ``v_i``. With
-``passes: 0`` the method is federated averaging.
+After enough passes, hospitals that together have less than half of the total weight cannot move the model far, unless
+they send a false ``v_i``. With ``passes: 0`` the method is federated averaging.
 
 Traffic in a round: the server sends P scalars (the model, in float64) and the hospital's weight to each participant,
 which sends back P scalars and a weight. Each pass has the same traffic again.

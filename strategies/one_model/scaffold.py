@@ -87,7 +87,7 @@ class CorrectedTraining(Program):
 
 @dataclass(frozen=True)
 class Scaffold(Weighted):
-    """Federated averaging with control variates (SCAFFOLD); hospitals are weighted as in FedAvg."""
+    """Federated averaging with control variates (SCAFFOLD); hospitals have equal weights by default."""
 
     title: ClassVar[str] = "SCAFFOLD"
     needs: ClassVar[Needs] = Needs.of_hospitals("sends control variates")

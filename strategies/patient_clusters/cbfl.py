@@ -10,7 +10,8 @@ belongs to the nearest centre, and federated averaging trains a model for each c
 by a federated denoising autoencoder. Here ``encoder`` may name a trained autoencoder (see
 :mod:`raysim.strategies.patient_clusters.encoding`).
 
-Traffic, with d continuous features among D value columns, e encoded features, G clusters, and P scalars of a model:
+Traffic, with d continuous features among D value columns, e encoded features (e = d without ``encoder``), G clusters,
+and P scalars of a model:
 
 - Each hospital once sends D scalars that tell which of its columns are continuous, the e scalars of its mean patient,
   and its number of rows in each of the G clusters.

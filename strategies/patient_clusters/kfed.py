@@ -16,8 +16,8 @@ Choices: K is the number from 3 to 8 for which the server's clustering has the l
 2 chooses K centres of one hospital: its first, and repeatedly the centre farthest from the chosen centres. If no
 hospital sent k' centres, the server starts from those of the first hospital that sent the most.
 
-The centre of a cluster of one row is this row. k-means makes such clusters of rows far from all others, and hospitals
-with few rows have more of them.
+The centre of a cluster of one row is this row. A row far from all others often forms such a cluster, so the row's
+values leave the hospital. Such clusters are more frequent at hospitals with few rows.
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
@@ -25,8 +25,9 @@ Traffic, with d continuous features among D value columns, G clusters, and P sca
   (filled up if it has fewer than k' centres), and its number of rows in each of the G clusters. A hospital with n
   rows sends at most n/2 centres, and with one row none.
 - Each hospital once receives the indices of the d continuous columns, and later ``d + G d`` scalars: the indices again,
-  and the centres of the clusters. With ``inherit``, it later receives k' scalars instead: the clusters of its centres.
-  If only G' clusters have training rows, it also receives their G' indices.
+  and the centres of the clusters. With ``inherit``, a hospital that sent centres later receives at most k' scalars
+  instead: for each of these centres, the index of its cluster. If only G' clusters have training rows, it also receives
+  their G' indices.
 - In a round, each participant receives and sends back P scalars for each cluster in which it has rows.
 """
 

@@ -9,7 +9,7 @@ the paper. A head never leaves its hospital. With ``final_head_epochs``, every h
 last round, also hospitals that never took part.
 
 Traffic of a round: the server sends the P_b parameters of the body to each participant. Each participant sends back P_b
-numbers and its number of training rows. The body is also sent to every hospital before ``final_head_epochs``.
+numbers and its number of training rows. With ``final_head_epochs``, the last body is also sent to every hospital.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ from raysim.strategies.trees.federated import FederatedTrees
 class PersonalTrees(FederatedTrees):
     """Common boosted trees, to which each hospital adds ``model.own_trees`` trees of its own after the last round.
 
-    With ``training.stop``, a hospital with enough validation rows decides by the loss on these rows how many trees it
-    adds.
+    With ``training.stop``, a hospital with :func:`raysim.trees.boosting.enough` validation rows decides by the loss on
+    these rows how many trees it adds.
     """
 
     title: ClassVar[str] = "Fine-tuning"
