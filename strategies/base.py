@@ -112,7 +112,7 @@ class Asynchrony:
     """
 
     concurrency: int
-    """The number of hospitals that train at the same time."""
+    """The largest number of hospitals that train at the same time."""
     buffer: int
     """The number of updates that the server collects before it updates the model."""
 
@@ -124,7 +124,7 @@ class Strategy(Settings):
     """Whether the strategy is a reference for comparison, such as training on pooled rows. Reports never recommend a
     reference, except training alone."""
     title: ClassVar[str] = ""
-    """The strategy's name in reports if its configuration has no label; empty: the name of the class."""
+    """The strategy's name in reports if its configuration has no label; empty or inherited: the name of the class."""
     alone: ClassVar[bool] = False
     """Whether hospitals train alone and share nothing. Reports compare federated strategies with training alone."""
     serves: ClassVar[tuple[str, ...]] = ("global",)
@@ -135,7 +135,8 @@ class Strategy(Settings):
     """Whether the strategy needs only sums of hospitals' updates, or more. Some needs rule out privacy guarantees."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """For each key that only similar strategies have: the end of its error message, which says what to do instead."""
+    """For each key that only similar strategies have: the words that follow the key and its value in the error message.
+    They say what to do instead."""
     takes_trees: ClassVar[bool] = False
     """Whether the strategy can train boosted trees, whose parameters cannot be averaged."""
 
@@ -181,7 +182,8 @@ class Strategy(Settings):
         return True
 
     def unused_training(self) -> frozenset[str]:
-        """Return the keys of ``training`` that have no effect for this strategy. A configuration must not set them."""
+        """Return the keys of ``training`` that have no effect for this strategy. A key that no compared strategy uses
+        must stay at its default."""
         return frozenset() if self.uses_training() else OF_STEPS
 
     def unused_settings(self) -> Mapping[str, str]:
@@ -194,8 +196,8 @@ class Strategy(Settings):
     def unused_when_pooled(self) -> frozenset[str]:
         """Return the settings and the keys of ``training`` that have no effect under ``privacy.mode: pooled``.
 
-        In this mode a hospital sends one gradient instead of a trained model. Hospitals still train models of their
-        own.
+        In this mode a hospital sends one gradient instead of a trained model. Hospitals still train personal models,
+        which they do not send.
         """
         fine_tunes = type(self).personalize is not Strategy.personalize
         return frozenset({"local_epochs"} if fine_tunes else {"local_epochs", "batch_size"})
@@ -215,9 +217,10 @@ class Strategy(Settings):
     def asynchrony(self) -> Asynchrony | None:
         """Return how hospitals train asynchronously, or None for synchronous rounds.
 
-        With asynchrony the server has one model, and a round is one update of this model. ``problem`` and ``aggregate``
-        receive the ids of the hospitals whose updates are in the buffer. In ``problem``, model row 0 is the model that
-        a hospital received, which may be older than the server's model (``view.staleness``).
+        With asynchrony the server has one model, and a round is one update of this model. ``problem`` is called for
+        hospitals that start, and again for all hospitals whose updates are in the buffer. ``aggregate`` receives the
+        combined update of the hospitals in the buffer. In ``problem``, model row 0 is the model that a hospital
+        received, which may be older than the server's model (``view.staleness``).
         """
         return None
 
@@ -255,7 +258,8 @@ class Strategy(Settings):
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(shares(view.sizes[ids])))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        """Return the state after a round in which at least one hospital trained.
+        """Return the state after a round with an update. Under a privacy guarantee for hospitals, the update may be
+        noise alone, without any hospital.
 
         By default, each of the server's models moves by its own weighted sum of hospitals' updates.
         """
@@ -267,12 +271,13 @@ class Strategy(Settings):
         return replace(state, models=state.models + update.sums)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        """Return which model each hospital uses after training, by name (such as ``global`` or ``personal``).
+        """Return which model each hospital uses if training ends with ``state``, by name (such as ``global`` or
+        ``personal``).
 
         Each name maps to row indices of ``state.models`` or ``OWN`` (the model stored at the hospital), ``[N]``. If
-        rows are divided into G groups (:meth:`division`), the array is ``[N, G]``. Reports compare strategies by the
-        model that is named last. The default returns the models that :attr:`serves` names. The method may call
-        hospitals; the traffic and the time of these calls are not counted.
+        rows are divided into groups (:meth:`division`), the array may instead be ``[N, groups]``. Reports compare
+        strategies by the model that is named last. The default returns the models that :attr:`serves` names. The method
+        may call hospitals; the traffic and the time of these calls are not counted.
         """
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
         rows = {"global": everyone, "cluster": state.cluster, "personal": np.full_like(everyone, OWN)}
@@ -350,8 +355,8 @@ def choose(
     ``purpose`` and ``key`` identify the random stream. ``start [N]`` is the row of ``state.models`` that each hospital
     would start from (None: the global model).
 
-    Raises :class:`Invalid` if a start is ``OWN`` or ``MIXTURE``, or if the selection returns anything but ascending ids
-    of candidates.
+    Raises :class:`Invalid` if a candidate's start is ``OWN``, ``MIXTURE`` or ``LAST``, or if the selection returns
+    anything but ascending ids of candidates.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid(
@@ -381,7 +386,8 @@ def choose(
 
 
 def shares(sizes: Ids) -> Floats:
-    """Return each hospital's share of all training rows, ``n_i / sum n_j``, from the numbers of rows ``sizes [H]``."""
+    """Return the share ``n_i / sum n_j`` of each of H hospitals in the training rows of these hospitals,
+    ``sizes [H]``."""
     return sizes / max(int(sizes.sum()), 1)
 
 

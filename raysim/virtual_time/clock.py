@@ -28,13 +28,14 @@ class Clock:
     hospital: Ids
     """The ids of the hospitals in training, ``[F]``, in the order in which they started."""
     version: Ids
-    """The round of the global model from which each hospital in training started, ``[F]``."""
+    """The round that produced the global model from which each hospital in training started, ``[F]``; 0: the initial
+    model."""
     ends: Floats
-    """The virtual time at which each local training ends, ``[F]``."""
+    """The virtual time at which each local update arrives or is lost, ``[F]``."""
     lost: Mask
-    """Whether each local training ends without an update, ``[F]``."""
+    """Whether each local update is lost, ``[F]``."""
     kept: Ids
-    """The rounds of the ``V`` global models from which the hospitals in training started, ``[V]``."""
+    """The rounds that produced the ``V`` global models from which the hospitals in training started, ``[V]``."""
     models: Floats
     """The global models of the rounds in ``kept``, ``[V, P]``."""
 
@@ -51,7 +52,8 @@ class Clock:
     def started(self, ids: Ids, version: int, model: Floats, ends: Floats, lost: Mask) -> Clock:
         """Return the clock after the hospitals ``ids [h]`` started to train from ``model [P]`` of round ``version``.
 
-        ``ends [h]`` are the times at which training ends, and ``lost [h]`` says whether it ends without an update.
+        ``ends [h]`` are the times at which the updates arrive or are lost, and ``lost [h]`` marks the updates that are
+        lost.
         """
         if not len(ids):
             return self
@@ -82,7 +84,8 @@ class Clock:
         return replace(self, kept=self.kept[used], models=self.models[used])
 
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
-        """Add older global models to the state, and make each hospital of the problem start from the model it received.
+        """Add older global models to the state. In ``start`` and proximal terms, replace row 0 by the row of the model
+        that each hospital received.
 
         ``versions [H]`` has the round of each hospital's model. The newest model is that of ``round``.
         """
@@ -103,7 +106,8 @@ class Clock:
 
 
 def checked(clock: Any) -> Clock | None:
-    """Return ``clock``, which was read from a file. Raises ``ValueError`` for a state that no run can reach."""
+    """Return ``clock``, which was read from a file. Raises ``ValueError`` if the time or the number of waits is
+    invalid, if lengths do not agree, or if a model is missing or not finite."""
     if clock is None:
         return None
     if not isinstance(clock, Clock) or not isinstance(clock.now, float):

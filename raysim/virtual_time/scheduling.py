@@ -1,8 +1,8 @@
 """The hospitals of each round, and the models from which they start.
 
-If hospitals are unreliable, a hospital really trains only if its update is used. All others store nothing of the round.
-What a hospital stores between rounds, such as a control variate, therefore always agrees with what the server has
-received.
+If hospitals are unreliable, local training is computed only for hospitals whose updates are used. All others store
+nothing of the round. What a hospital stores between rounds, such as a control variate, therefore always agrees with
+what the server has received.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class ScheduledCohort:
     """The strategy's state. Its ``models`` also include the older global models from which some of these hospitals
     started."""
     asked: int = 0
-    """The number of hospitals called in this round, counted again at every attempt."""
+    """The number of hospitals called in this round, counted again at every attempt; 0 without a virtual clock, and for
+    pooled rows."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
-    """For each attempt at the round in which some updates arrived, but too few: the hospitals that sent them, and their
-    local problem."""
+    """For each attempt in which some updates arrived, but too few: the hospitals that sent them, and their local
+    problem."""
     in_vain: int = 0
     """The bytes received by hospitals whose updates were lost, or were dropped because they came too late."""
     staleness: float = 0.0
@@ -66,7 +67,7 @@ class CohortScheduler(Protocol):
         """Return the hospitals of the given ``round`` and their local problem."""
 
     def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
-        """Record that the hospitals ``ids [H]`` have replied to a request without training.
+        """Record that the hospitals ``ids [H]`` have replied to a request that needs no training.
 
         ``down [H]`` and ``up [H]`` are the bytes that each received and sent.
         """
@@ -179,8 +180,8 @@ def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generat
 
 
 def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
-    """Raise ``ConfigError`` unless the strategy has one model and ``problem`` is a single phase of the built-in
-    training.
+    """Raise ``ConfigError`` unless there is one model and one sum of updates, and ``problem`` is a single phase of the
+    built-in training without groups of rows.
 
     ``what`` is the configuration key that requires this. ``instead`` says in the message what to do.
     """

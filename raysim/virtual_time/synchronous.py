@@ -68,7 +68,8 @@ class SynchronousScheduler(ClockedScheduler):
         until: Floats | None,
         *key: int,
     ) -> tuple[Ids, int]:
-        """Call the hospitals ``ids``. Return those whose updates are used, and the bytes that others received in vain.
+        """Call the hospitals ``ids``. Return those whose updates arrive in time, and the bytes that others received in
+        vain.
 
         The clock advances until enough updates have arrived, or to the deadline. A late hospital continues to train if
         ``rounds.late`` is ``discount``.

@@ -3,12 +3,12 @@
 C. Xie, S. Koyejo, I. Gupta: *Asynchronous Federated Optimization*, OPT 2020 (NeurIPS workshop; arXiv:1903.03934),
 Algorithm 1.
 
-``concurrency`` hospitals train at any time. A hospital i that received the model ``x_t`` minimises
+At most ``concurrency`` hospitals train at the same time. A hospital i that received the model ``x_t`` minimises
 ``L_i(x) + rho/2 |x - x_t|^2``, with ``L_i`` its mean loss. When its trained model ``x_new`` arrives, the server's model
-becomes ``x <- (1 - alpha_t) x + alpha_t x_new`` with ``alpha_t = alpha s(tau)``. Another hospital then starts from
-``x``. The staleness τ is how often the server's model has changed since hospital i received it. The function s is
-``constant`` (1), ``polynomial`` (``(1 + tau)^-a``) or ``hinge`` (1 for τ <= b, ``1 / (a (tau - b) + 1)`` for larger τ),
-with settings a and b.
+becomes ``x <- (1 - alpha_t) x + alpha_t x_new`` with ``alpha_t = alpha s(tau)``. A hospital that is not training then
+starts from ``x``. The staleness τ is how often the server's model has changed since hospital i received it. The
+function s is ``constant`` (1), ``polynomial`` (``(1 + tau)^-a``) or ``hinge`` (1 for τ <= b, ``1 / (a (tau - b) + 1)``
+for larger τ). The setting ``exponent`` or ``slope`` is a, and ``start`` is b.
 
 Choices: τ is 0 for the newest model (the paper's τ is one larger). The configured selection samples the next hospital
 among those that are available and not training. The virtual clock (``system``) decides when a hospital has finished;
@@ -66,7 +66,7 @@ class FedAsync(Strategy):
     rho: NonNegativeFloat = 0.005
     """ρ: the weight of the proximal term towards the received model."""
     concurrency: PositiveInt = 10
-    """The number of hospitals that train at the same time."""
+    """The largest number of hospitals that train at the same time."""
 
     def unused_settings(self) -> Mapping[str, str]:
         of = {"exponent": "polynomial", "slope": "hinge", "start": "hinge"}

@@ -3,11 +3,11 @@
 J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek, D. Huba: *Federated Learning with Buffered
 Asynchronous Aggregation*, AISTATS 2022, Algorithm 1.
 
-``concurrency`` hospitals train at any time. When one has finished, another starts from the current model. Once the
-buffer has K deltas (changes of hospitals' parameters in training), the server's model x takes the step
+At most ``concurrency`` hospitals train at the same time. When one has finished, another starts from the current model.
+Once the buffer has K deltas (changes of hospitals' parameters in training), the server's model x takes the step
 ``x <- x + eta_g / K sum_i s(tau_i) delta_i``. Here η_g is the server's learning rate, and
-``s(tau) = 1 / sqrt(1 + tau)``. The staleness τ is how often the server's model has changed since hospital i received
-it. Deltas are not weighted by rows.
+``s(tau) = (1 + tau)^-exponent`` (the paper's ``exponent`` is 0.5). The staleness τ is how often the server's model has
+changed since hospital i received it. Deltas are not weighted by rows.
 
 Choices: a hospital is not called again while its delta is in the buffer. If K exceeds the number of hospitals with
 training rows, the buffer is full when all of these have sent their deltas. The configured selection samples the next
@@ -53,7 +53,7 @@ class FedBuff(Strategy):
     exponent: NonNegativeFloat = 0.5
     """a in the weight ``(1 + tau)^-a`` of an update with staleness τ."""
     concurrency: PositiveInt = 10
-    """The number of hospitals that train at the same time."""
+    """The largest number of hospitals that train at the same time."""
 
     def asynchrony(self) -> Asynchrony:
         return Asynchrony(self.concurrency, self.buffer)

@@ -150,7 +150,7 @@ def largest(send: Send, terms: int) -> float:
 
 
 def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` if a hospital's reply differs from the program's declaration, or if its numbers are too
+    """Raise :class:`Invalid` if a hospital's reply differs from the program's declaration or has numbers that are too
     large.
 
     ``rows`` is the hospital's number of rows. ``terms`` has the number of terms in the sum of each array.
@@ -205,7 +205,8 @@ def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> 
 
 
 def check_stored(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:
-    """Raise :class:`Invalid` if the arrays that a hospital stores differ from those that the program declares."""
+    """Raise :class:`Invalid` if a program returns arrays to store that it does not declare, or with other shapes than
+    it declares; with ``finite``, also for numbers that are not finite."""
     check_mapping("memory", memory)
     _check_names("keeps", memory, program.keeps if program.remembers else {}, complete=False)
     for name, value in memory.items():
@@ -215,7 +216,8 @@ def check_stored(memory: Mapping[str, Any], program: Program, rows: int, *, fini
 
 
 def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` if sums over ``hospitals`` are too large or differ from the program's declaration."""
+    """Raise :class:`Invalid` if sums are too large, include more than ``hospitals`` hospitals, or differ from the
+    program's declaration."""
     if not isinstance(added, Added) or not 0 <= added.hospitals <= hospitals:
         raise Invalid(
             f"run_added: returns {short_form(added)}; return an Added with sums of at most {hospitals} hospitals"
@@ -238,7 +240,7 @@ def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
 
 
 def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> None:
-    """Raise :class:`Invalid` if an array that a hospital stores has another shape than the program declares."""
+    """Raise :class:`Invalid` if an array that a hospital stored earlier has another shape than the program declares."""
     for name, keep in program.keeps.items():
         if name in memory:
             _checked_array(name, memory[name], _of_rows(keep.shape, rows))

@@ -49,7 +49,7 @@ class Frame:
     models: int
     """The number of the server's models, M."""
     mixes: bool = False
-    """Whether the strategy defines the method ``mixture``."""
+    """Whether the strategy's ``mixture`` returns weights."""
     keeps: bool = False
     """Whether the strategy has parameters that never leave the hospital (:meth:`Strategy.private`)."""
     groups: int | None = None

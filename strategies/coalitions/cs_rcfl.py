@@ -10,13 +10,13 @@ All steps run before any round:
    the distance ε_i of the hospital's rows.
 4. The lead divides the hospitals into exactly K coalitions S with the smallest
    ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
-5. Each hospital uses the mean of its coalition's models. No rounds follow: ``training.rounds: 0``.
+5. Each hospital uses the mean of its coalition's models. No rounds are needed: set ``training.rounds: 0``.
 
 Choices: models have an intercept, whose constant feature is the same in all distributions of step 3. Hospitals minimise
 the mean loss of their rows or, with ``robust``, the robust loss. Training without ``robust`` adds a ridge of 1e-6,
 because separable rows have no optimum. The paper gives no cost κ of a label change; the default is 1. The run's
 ``facts`` state by how much the cost of the coalitions can exceed the optimum. Hospitals without training rows use the
-mean of all models. If ε is at least κ/2, models of two classes can be compared, but not trained robustly.
+mean of all models. For labels of two classes and ε of at least κ/2, models can be compared, but not trained robustly.
 
 ``clusters: each`` is the paper's local training, or with ``robust`` its robust local training. ``transfer: plain`` is
 the paper's non-robust clustering.
@@ -91,7 +91,7 @@ class CsRcfl(Strategy):
     robust: bool = False
     """Whether hospitals train their own models with the robust loss instead of the mean loss."""
     seconds: Annotated[float, Limit(at_least, 0, finite=False)] = 60.0
-    """The time limit of the search for coalitions, in seconds."""
+    """The time limit for finding coalitions, in seconds; the local search is never interrupted."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

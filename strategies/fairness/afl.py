@@ -4,10 +4,10 @@ M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019:
 ``min over w, max over λ in the simplex of sum λ_i L_i(w)``, with w the model, ``L_i`` hospital i's mean loss, and λ_i
 the hospital's weight. The steps are those of stochastic AFL, with exact gradients.
 
-In a round, all hospitals with training rows send the gradient and the loss of all their rows at w. Then
+In a round, all available hospitals with training rows send the gradient and the loss of all their rows at w. Then
 ``w <- w - gamma_w sum λ_i grad L_i``, and the weights become the projection of ``λ_i + gamma_λ L_i`` onto the simplex.
 γ_w and γ_λ are step sizes. The result is the mean of w over the rounds. With ``averaging: model`` hospitals train as
-configured instead of sending a gradient, and w is the mean of their models, weighted by λ.
+configured instead of sending a gradient, and w moves by the sum of their changes of the parameters, weighted by λ.
 
 All available hospitals take part in every round, whatever selection is configured.
 

@@ -2,10 +2,11 @@
 
 T. Li, M. Sanjabi, A. Beirami, V. Smith: *Fair Resource Allocation in Federated Learning*, ICLR 2020, Algorithm 2.
 
-``F_i = L_i(theta) + 1e-10`` is hospital i's mean loss on all training rows before training, ``delta_i`` is the change
-of its parameters in training, and L is 1 / learning rate. With ``d_i = -L delta_i`` and
+``F_i`` is hospital i's mean loss on all its training rows before training, plus 1e-10. ``delta_i`` is the change of the
+hospital's parameters in training, and L is 1 / learning rate. With ``d_i = -L delta_i`` and
 ``h_i = q F_i^(q - 1) |d_i|^2 + L F_i^q``, the server's step is ``theta <- theta - sum F_i^q d_i / sum h_i`` over the
-cohort. q = 0 is uniform federated averaging. L estimates the gradient's Lipschitz constant, but only with plain SGD.
+cohort. q = 0 is uniform federated averaging. L estimates the gradient's Lipschitz constant. The estimate is meaningful
+only with plain SGD, but other optimisers are allowed.
 
 If the server may learn only sums, each hospital sends ``F_i^q delta_i`` and ``h_i / L``, whose sums give the same step.
 

@@ -1,8 +1,8 @@
 """The common part of CHiP-FL and its baselines, which cluster hospitals by signatures once or every few rounds.
 
-The clustering follows Zhou: *CHiP-FL*, section 4 and appendix A. A signature is the statistics of a hospital's labels
-and features by which hospitals are clustered. Traffic: each hospital sends its signature once, ``C + 3 D`` scalars for
-C classes and D columns.
+The clustering follows Zhou: *CHiP-FL*, section 4 and appendix A. A signature has a hospital's number of rows, and
+statistics of its labels and features. Traffic: each hospital sends its signature once: ``C + 3 D`` scalars for C
+classes and D columns, or ``3 + 3 D`` for a numeric label.
 
 CHiP-FL forms clusters once, before the first round. As an extension, clusters may change every r rounds. K-means then
 runs on the signatures and, as further columns, the hospitals' mean training losses under all K cluster models. A new

@@ -1,4 +1,4 @@
-"""Initial models of the clusters of hospitals."""
+"""Initial models of the clusters of hospitals, and the array of the server's models."""
 
 from __future__ import annotations
 

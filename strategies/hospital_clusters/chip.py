@@ -1,7 +1,7 @@
 """CHiP-FL: clustering, hierarchical aggregation and personalization.
 
-Zhou: *CHiP-FL*, equations 1 to 5 and appendix A. Hospitals are clustered once by k-means on their signatures
-(statistics of labels and features). A participant starts from its cluster's model ``theta_k`` and minimises
+Zhou: *CHiP-FL*, equations 1 to 5 and appendix A. Hospitals are clustered once by k-means on their signatures (number of
+rows, and statistics of labels and features). A participant starts from its cluster's model ``theta_k`` and minimises
 ``L_i + lam |theta - theta_k|^2 + mu |theta - theta_g|^2``, with ``theta_g`` the global model. Deltas (changes of
 hospitals' parameters) are averaged in each cluster. The global model is the mean of the cluster models, each weighted
 by the training rows of all hospitals in its cluster. Every cluster model then moves by ``1 - alpha`` of the way to the
@@ -14,9 +14,9 @@ Choices where the paper is silent or contradicts itself:
 - Deltas are differences from the cluster model, as in the pseudo-code (not eq. 4).
 - Fine-tuning takes one epoch.
 
-Traffic: each hospital sends its signature once, ``C + 3 D`` scalars for C classes and D columns. In a round, each
-participant receives its cluster's model and, unless mu = 0, the global model, P scalars each. It sends back P scalars
-and the number of its training rows.
+Traffic: each hospital sends its signature once: ``C + 3 D`` scalars for C classes and D columns, or ``3 + 3 D`` for a
+numeric label. In a round, each participant receives its cluster's model and, unless mu = 0, the global model, P scalars
+each. It sends back P scalars and the number of its training rows.
 """
 
 from __future__ import annotations

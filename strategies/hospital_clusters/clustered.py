@@ -3,8 +3,9 @@
 CHiP-FL (Zhou), Table 2, has this baseline, "Clustered (No global)", but does not define it. Here it is CHiP-FL with lam
 = mu = 0 and alpha = 1.
 
-Traffic: each hospital sends its signature (statistics of labels and features) once. In a round, each participant
-receives its cluster's model of P scalars, and sends back P scalars and the number of its training rows.
+Traffic: each hospital sends its signature (number of rows, and statistics of labels and features) once. In a round,
+each participant receives its cluster's model of P scalars, and sends back P scalars and the number of its training
+rows.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ terms (lam = mu = 0) and with every cluster restarting from the global model (al
 therefore stratified by cluster. Hospital i in cluster k has the weight ``(N_k/N) * (n_i / n_{S_k})``: the cluster's
 share of all training rows, times the hospital's share of the rows of the cluster's participants.
 
-Traffic: each hospital sends its signature (statistics of labels and features) once. In a round, each participant
-receives the model's P scalars, and sends back P scalars and the number of its training rows.
+Traffic: each hospital sends its signature (number of rows, and statistics of labels and features) once. In a round,
+each participant receives the model's P scalars, and sends back P scalars and the number of its training rows.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float
 
     ``margins`` are ``[n, M]``, and ``norms [M]`` are the models' |θ|. As ``a`` rises, the dual stops falling once at
     most ``r = floor(n ε / κ)`` margins exceed ``a κ``, with ε the ``radius``. With margins in decreasing order, the
-    minimiser is ``max(|θ|, m_(r+1) / κ, 0)``.
+    minimiser is ``max(|θ|, m_(r+1) / κ)``, or ``|θ|`` if r >= n.
     """
     n = len(margins)
     # If n ε / κ is a whole number the slope is 0, so that rounding it in either direction is harmless.

@@ -41,7 +41,7 @@ PATIENCE = 500
 VIOLATED = 1e-5
 """A clique inequality is added only if it is violated by more than this."""
 ADDED = 50
-"""The largest number of clique inequalities of each size that are added at once, per hospital."""
+"""At most this number times N clique inequalities of each size are added at once."""
 
 
 def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: float, seconds: float) -> float:

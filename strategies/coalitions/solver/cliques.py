@@ -42,7 +42,7 @@ class Cliques:
 
     @staticmethod
     def none(size: int, hospitals: int) -> Cliques:
-        """Return an empty set, for inequalities that each involve ``size`` of all ``hospitals``."""
+        """Return an empty set of inequalities with ``size`` hospitals each (3 or 4), for N = ``hospitals``."""
         return Cliques(np.empty((0, size), np.int64), np.empty(0), hospitals)
 
     def move(self, Z: Floats) -> None:
@@ -61,8 +61,8 @@ class Cliques:
         return self._spread(np.ones(len(self.at)), np.abs(self.coefficients))
 
     def renewed(self, new: Ids, amounts: Floats, most: int) -> Cliques:
-        """Return the inequalities with positive multipliers and, of the other inequalities in ``new [m, size]``, the
-        ``most`` with the largest violations ``amounts [m]``."""
+        """Return the inequalities with positive multipliers, and up to ``most`` others from ``new [m, size]``: those
+        with the largest violations ``amounts [m]``."""
         code = self.hospitals ** np.arange(self.at.shape[1])
         positive = self.multipliers > 0
         old = self.at[positive]
@@ -108,8 +108,8 @@ def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
     """Return the hospitals ``(i, j, k, l)`` of violated inequalities of four hospitals, ``[m, 4]``, and the amounts by
     which ``Z [N, N]`` violates them, ``[m]``.
 
-    The amounts exceed ``least``. The search is not exhaustive: for each i, the ``most`` triangle inequalities with the
-    largest (even negative) violations are extended by the best hospital l.
+    The amounts exceed ``least``. The search is not exhaustive: for each i, up to ``most`` triangle inequalities, those
+    with the largest (even negative) violations, are extended by the best further hospital.
     """
     n = len(Z)
     violated, amounts = [np.empty((0, 4), np.int64)], [np.empty(0)]

@@ -57,8 +57,7 @@ def _parts(k: int) -> tuple[int, int]:
 
 
 def _orders(k: int) -> list[int]:
-    """Return the numbers of coalitions above 1, ascending, for which the search for the best k coalitions needs a
-    table."""
+    """Return all j from 2 to k, ascending, for which ``f_j`` is needed to compute ``f_k``."""
     return [] if k == 1 else [*_orders(_parts(k)[1]), k]
 
 

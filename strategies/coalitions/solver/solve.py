@@ -28,14 +28,15 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Coalitions:
-    """A partition of the hospitals, with a lower bound on the cost of any partition."""
+    """A partition of the hospitals, with a lower bound on the cost of any partition into the same number of
+    coalitions."""
 
     labels: Ids
     """The index of each hospital's coalition, ``[N]``: 0, 1, ... in the order of coalitions' smallest hospital ids."""
     value: float
     """The cost of this partition."""
     bound: float
-    """A lower bound on the cost of any partition."""
+    """A lower bound on the cost of any partition into the same number of coalitions."""
     seconds: float
     """The duration of search and proof, in seconds."""
 
@@ -55,10 +56,11 @@ def find_coalitions(
 ) -> Coalitions:
     """Return the partition of N hospitals into exactly ``coalitions`` coalitions with the smallest cost found.
 
-    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. The function ends when
-    the relative gap is within ``tolerance``, when the bound hardly rises, or after about ``seconds``. The local search
-    is never interrupted, so for more than 20 hospitals the partition does not depend on the clock. Raises
-    ``ValueError`` for more coalitions than hospitals, and for losses that are not a finite square matrix.
+    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. The search for the lower
+    bound ends when the relative gap is within ``tolerance``, when the bound hardly rises, or after about ``seconds``.
+    For up to 20 hospitals, all partitions are then enumerated if the gap is larger than ``tolerance`` and time is left.
+    The local search is never interrupted, so for more than 20 hospitals the partition does not depend on the clock.
+    Raises ``ValueError`` for more coalitions than hospitals, and for losses that are not a finite square matrix.
     """
     start = time.perf_counter()
     _check(losses, coalitions, seconds)
