@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.which_model FOLDER`` reads ``impact/impact.csv.gz``, ``flamby/heart_disease/processed.*.data``
 and ``eicu_demo/`` in FOLDER. It compares models without tuning, with early stopping, and with tuning, and prints a line
-for each method: its mean AUROC, and the difference from the recommended method with the answer's interval.
+for each method: its mean AUROC, and the difference from the recommended method with the answer's interval. Before them
+are the chosen settings.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ def comparisons(folder: Path) -> Iterator[tuple[str, dict[str, Any], pd.DataFram
         tuned = TUNED | {"data": hospitals | SPLIT, "strategies": ["fedavg", "newton", "federated_trees"]}
         yield f"{name}, tuned", tuned, table
     synthetic = yaml.safe_load(SYNTHETIC.read_text())
+    stopped = STOPPED | {"data": synthetic["data"], "strategies": ["newton", "federated_trees", "local"]}
+    yield "synthetic, early stopping", stopped, None
     yield "synthetic, tuned", synthetic | {"strategies": ["fedavg", "newton", "federated_trees"]}, None
 
 
@@ -59,9 +62,13 @@ def show(title: str, config: dict[str, Any], table: pd.DataFrame | None) -> None
     """Print a comparison."""
     config = {"seeds": [0, 1, 2], "reference": config["strategies"][0], "tracking": {"uri": "none"}} | config
     with tempfile.TemporaryDirectory() as folder:
-        raysim.compare(config, data=table, out=Path(folder) / "out", in_process=True)
-        answer = json.loads((Path(folder) / "out" / "answer.json").read_text())
+        out = Path(folder) / "out"
+        raysim.compare(config, data=table, out=out, in_process=True)
+        answer = json.loads((out / "answer.json").read_text())
+        tuned = pd.read_csv(out / "tuning.csv").query("chosen") if "tune" in config else None
     print(f"\n{title}: {answer['what']}. {answer['headline']}\n")
+    if tuned is not None:
+        print(tuned.to_string(index=False))
     for way in answer["ways"]:
         difference = "" if way["low"] is None else f"{way['difference']:+.3f} ({way['low']:+.3f} to {way['high']:+.3f})"
         print(f"| {', '.join(way['key'])} | {way['mean']:.3f} | {difference} |", flush=True)
