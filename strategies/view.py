@@ -155,8 +155,8 @@ class FederationView:
     link: str = "identity"
     """The link of the model; see :attr:`Training.link`."""
     hides: bool = False
-    """Whether the server may learn only sums over all hospitals. Arrays sent ``each`` are then refused. A choice that
-    depends on one hospital must be made at the hospital, in a program (:attr:`LocalProblem.program`)."""
+    """Whether the server may learn only sums over all hospitals. In a round, arrays sent ``each`` are then refused. A
+    choice that depends on one hospital must be made at the hospital, in a program (:attr:`LocalProblem.program`)."""
     optimizer: str = "sgd"
     """The configured optimiser's name."""
     momentum: float = 0.0

@@ -3,8 +3,8 @@
 A state is a dataclass whose fields are arrays, numbers, texts, None, or tuples, lists and dicts of these. A field may
 itself be a dataclass if its annotation names the class.
 
-The content of a file alone never decides which class is created. The class of a state must belong to the configured
-strategy, and the class of a field comes from its annotation.
+The content of a file alone never decides which class is created. The class of a state must be a loaded subclass of
+:class:`State`, and the class of a field comes from its annotation.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, An
     """Return ``state`` as JSON, with the name of its class. Its arrays are stored in ``arrays``. Raises ``ConfigError``
     if it cannot be stored.
 
-    For a registered strategy, the name does not depend on modules: ``{strategy: its registered name, class: class
-    name}``. For other strategies, it is the import path, ``{class: module.Class}``.
+    For a registered strategy, the class is stored without its module if the class name is unambiguous: ``{strategy:
+    registered name, class: class name}``. Otherwise, it is stored as its import path, ``{class: module.Class}``.
     """
     cls = type(state)
     named = {"class": f"{cls.__module__}.{cls.__qualname__}"}
@@ -107,8 +107,8 @@ def _blaming_its_author(what: str) -> Iterator[None]:
 
 
 def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> State:
-    """Return the state from the result of :func:`pack_state`. Raises ``ValueError`` for a class that does not belong to
-    ``strategy``.
+    """Return the state from the result of :func:`pack_state`. Raises ``ValueError`` if the state was stored for another
+    registered strategy, or if not exactly one loaded class of states has the stored name.
     """
     name, registered = packed["class"], packed.get("strategy")
     if registered is None:

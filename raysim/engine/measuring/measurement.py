@@ -164,8 +164,9 @@ class Gathered:
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
     """Return the number of rows of each hospital, or a noisy public estimate.
 
-    ``sizes [N]`` are noisy numbers of training rows; None means that exact numbers are public. The estimate is
-    ``sizes`` plus the number of evaluated rows in ``figures [N, len(task.figures)]``.
+    ``sizes [N]`` are noisy numbers of training rows, or of patients if patients are protected. None means that exact
+    numbers of rows are public. The estimate is ``sizes`` plus the number of evaluated rows in
+    ``figures [N, len(task.figures)]``.
     """
     if sizes is None:
         return federation.totals

@@ -52,7 +52,7 @@ class OwnShifts:
         """Fit each hospital's recalibration. ``margins [n]`` and ``y [n]`` are the model outputs and labels of
         validation rows.
 
-        Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``. Models marked in ``untrained [h]`` are left unchanged.
+        Hospital ``i`` has rows ``offsets[i]:offsets[i + 1]``. Models marked in ``untrained [h]`` are left unchanged.
         """
         # Imported only here: the import takes a fifth of a second.
         from raysim.statistics.clinical.recalibration import UNTRAINED, fit, rows_of
@@ -65,7 +65,7 @@ class OwnShifts:
 
     def applied(self, margins: NDArray[Any], offsets: NDArray[np.int64]) -> Floats:
         """Return the recalibrated margin ``a + b * margin`` of each row; ``a`` and ``b`` are those of the row's
-        hospital. Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``.
+        hospital. Hospital ``i`` has rows ``offsets[i]:offsets[i + 1]``.
         """
         each = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         return self.shifts.intercept[each] + self.shifts.slope[each] * margins.astype(np.float64)
@@ -87,7 +87,7 @@ class Recalibrated:
     """The number of validation rows with the event (the positive class) at each hospital, ``[N]``."""
     prior: Prior | None = None
     """The prior distribution of ``a`` under method ``eb`` (empirical Bayes); None for other methods. The ``a`` of a
-    hospital without rows is the mean of this distribution."""
+    hospital with a trained model, but without rows, is the mean of this distribution."""
 
     @property
     def facts(self) -> dict[str, float]:

@@ -48,8 +48,9 @@ class Grouping:
 
 @dataclass(eq=False)
 class GroupFigures:
-    """For one attribute of patients: the metrics of each group at each of a process's hospitals, and a histogram of
-    scores for each group.
+    """For one attribute of patients: the metrics of each group at each of a process's hospitals, ``[h, G, columns]``.
+
+    For two classes and one score per row, also a histogram of each group's scores; else no histograms.
     """
 
     figures: Floats
@@ -182,8 +183,8 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
       than two groups have a defined metric.
     - ``<attribute>_gap_within``: the largest minus the smallest main metric of the groups within one hospital, averaged
       over the hospitals where at least two groups have a defined metric.
-    - ``<attribute>_undefined``: number of pairs of a hospital and a group with evaluated rows, but an undefined main
-      metric.
+    - ``<attribute>_undefined``: the number of groups that have evaluated rows at a hospital but no defined main metric
+      there, summed over hospitals. The group of unknown patients is not counted.
     - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``: the
       main metric of these rows over all hospitals. Both are left out if the attribute of every patient is known.
     """

@@ -1,8 +1,9 @@
 """Hospitals that use an untrained model; they have no metrics.
 
-A model counts as trained once a parameter differs from the run's initial parameters. If each hospital stores a part of
-its model, a parameter of this part must differ. The metrics of an untrained model describe the initial parameters and
-not the method, and are excluded from all means.
+A model of the server counts as untrained if it equals one of the strategy's initial models. A model that a hospital
+stores counts as untrained if it equals the run's initial parameters. If hospitals store only a part of their models,
+only this part is compared. The metrics of an untrained model describe the initial parameters and not the method, and
+are excluded from all means.
 """
 
 from __future__ import annotations

@@ -89,7 +89,8 @@ class ProgramCall:
     each_of: dict[str, NDArray[Any]]
     """Arrays ``[H, ...]`` by name. Each of the ``H`` called hospitals receives only its own row."""
     terms: dict[str, int]
-    """The number of terms in each sum over all hospitals, by name of the sum."""
+    """For each array that hospitals send, by name: the number of called hospitals; for an array to which each row
+    contributes, the number of these hospitals' training rows."""
 
     @property
     def remembers(self) -> bool:

@@ -37,7 +37,9 @@ class SumLayout:
         """
 
     def units(self, reply: Reply) -> NDArray[np.int64]:
-        """Return the integers that one hospital sends, ``[size]``: the arrays in ``reply``, rounded to fixed point."""
+        """Return the integers that one hospital adds to the sums, ``[size]``: the summed arrays in ``reply``, rounded
+        to fixed point, and a 1 for the hospital's group.
+        """
         vector = np.zeros(self.size, np.int64)
         for name, send in self.summed.items():
             into = vector[self.places[name]].reshape(send.groups, *send.shape)

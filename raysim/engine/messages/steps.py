@@ -52,8 +52,8 @@ class Leaving:
     """The bit that the hospital also sends, including any noise: 1/2 if the norm of its vectors was within the clipping
     bound, else -1/2. None means that no bit is sent."""
     grid: tuple[float, float] | None = None
-    """The step of the grid on which the update's entries lie, and this step times the update's weight in the sum; None
-    without a grid."""
+    """The spacing of the grid on which the update's entries lie, and this spacing times the update's weight in the sum;
+    None without a grid."""
     bits: int | None = None
     """The number of bits of the compressed update; None without compression."""
 
@@ -120,7 +120,7 @@ class LeavingSums:
 
 
 class HospitalStep:
-    """The hospital's side of a step between training and sending. By default it changes nothing."""
+    """The hospital's side of a step between training and sending. By default, its methods change nothing."""
 
     remembers: bool = False
     """Whether hospitals store anything for this step after the round."""
@@ -131,7 +131,9 @@ class HospitalStep:
 
     @property
     def changes(self) -> bool:
-        """Whether the step changes what hospitals send."""
+        """Whether the step may change what single hospitals send. If so, a client program must not add up hospitals'
+        sums itself.
+        """
         return True
 
     @property

@@ -26,8 +26,8 @@ class Compressing(HospitalStep):
     seed: int
     round: int
     in_shares: bool = False
-    """Whether updates contain shares of privacy noise. If so, the compressed updates must lie on a common grid, so that
-    only their sum is revealed."""
+    """Whether updates contain shares of privacy noise. If so, the step of the compressor ``grid`` is rounded so
+    that weighted updates can be added exactly."""
 
     @staticmethod
     def of(section: CompressionSection, seed: int, in_shares: bool = False) -> Compressing:
@@ -54,8 +54,8 @@ class Compressing(HospitalStep):
         leaving.update[travels] = sent
 
     def exactly(self, weight: float) -> tuple[Compressing, float]:
-        """Return this compression with another step of the grid, so that messages times ``weight`` can be added
-        exactly, and the new step times ``weight``; see :meth:`Compression.whole`.
+        """Return this compression with a rounded grid step, so that messages times ``weight`` can be added exactly.
+        Also return the new grid step times ``weight``; see :meth:`Compression.whole`.
         """
         compression, counts = self.compression.whole(weight)
         return replace(self, compression=compression), counts

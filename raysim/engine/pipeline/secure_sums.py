@@ -2,7 +2,7 @@
 
 The hospitals whose updates belong to the same weighted sum form one group for secure aggregation. A hospital that drops
 out before it sends its masked update is left out, and the sum is scaled up to the weights of all hospitals of the
-group. If too few hospitals remain, the sum is discarded and changes nothing.
+group. If too few hospitals remain, the sum is discarded: it becomes 0.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ different indices have different masks."""
 class SecureSums(Step):
     """The server's side of secure aggregation in one job.
 
-    ``name`` is the strategy's name in errors. ``size`` is the number of model parameters that hospitals send, and
-    ``width`` the length of sums, which is the number of all parameters; if ``width`` is None, it is ``size``.
+    ``name`` is the strategy's name in errors. ``size`` is the number of parameters that a hospital sends, without those
+    that are private or that ``random_k`` leaves out. ``width`` is the number of all parameters; None means ``size``.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class SecureSums(Step):
         """Return the update with sums scaled up to the weights of all hospitals. None if all sums were discarded and
         the server adds no noise.
 
-        If noise hides which hospitals take part, weights do not depend on the cohort, and sums are not rescaled.
+        Under a privacy guarantee, sums are rescaled only if each hospital adds noise to its own training steps.
         """
         opening, privacy = self._opening, self._privacy
         if opening is None or (privacy is not None and privacy.effective_mode == "central"):
@@ -212,8 +212,8 @@ class SecureSums(Step):
         """Return an array ``[H]`` with the bytes of each local update, and the total number of bytes that the server
         sends in addition to models.
 
-        The bytes of a hospital's number of rows are not included, because the masked update contains the hospital's
-        weight.
+        The bytes of numbers that :func:`record_training` counts separately are not included; see
+        :func:`_counted_apart`.
         """
         weights = self._weights(problem, len(ids))
         first = 0 if problem.sent is None else problem.sent.sums
@@ -308,8 +308,8 @@ class SecureSums(Step):
 
 
 def _counted_apart(problem: LocalProblem) -> int:
-    """Return the bytes of a hospital's numbers that are in secure sums but counted apart: its number of rows, and
-    further arrays that are not of the kind ``UPDATE``.
+    """Return the bytes of those numbers in a hospital's secure sums that :func:`record_training` counts separately: the
+    number of rows, and further arrays that are not of the kind ``UPDATE``.
     """
     return 4 + 4 * sum(math.prod(shape) for kind, shape in problem.extras.values() if kind != UPDATE)
 

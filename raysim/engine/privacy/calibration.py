@@ -105,8 +105,8 @@ def releases_of_updates(
     """Return the noisy releases of updates in ``rounds`` rounds as an ``adversary`` observes them; None if the
     adversary observes exact sums.
 
-    ``rounds`` is the largest number of rounds in which any hospital took part. The function does not apply to mode
-    ``local`` if patients or rows are protected.
+    ``rounds`` is the number of rounds with updates; in mode ``local``, the largest number of rounds in which one
+    hospital took part. The function does not apply to mode ``local`` if patients or rows are protected.
     """
     if section.unit == "hospital" and section.effective_mode == "local":
         # A hospital's message may change to any other clipped message: the sensitivity is twice the clip.
@@ -269,9 +269,9 @@ def resolved(section: PrivacySection, parameters: PrivacyParameters) -> PrivacyS
     """Return the section with mode, adversary, epsilon and noise multiplier filled in. A missing epsilon or multiplier
     is computed from the other.
 
-    A missing value stays None if it differs between hospitals, depends on their noisy sizes, is infinite or 0, or if
-    there are no rounds. Raises ``ConfigError`` if epsilon and multiplier are both given and disagree, or if epsilon is
-    outside the range for which noise can be computed.
+    A missing value stays None if it differs between hospitals, depends on hospitals' noisy sizes, or is infinite or 0.
+    Without rounds, a missing multiplier stays None. Raises ``ConfigError`` if epsilon and multiplier are both given and
+    disagree, or if epsilon is outside the range for which noise can be computed.
     """
     mode, adversary = section.effective_mode, section.headline
     if section.against is None and parameters.secure and mode in ("pooled", "distributed"):

@@ -139,8 +139,8 @@ def _check_importance(job: Job) -> None:
 
 
 def _check_figures(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` if metrics get noise, but some requested metrics cannot be computed from noisy sums over
-    rows.
+    """Raise ``ConfigError`` if metrics get noise, but the declared range of labels or the settings of ``evaluation`` do
+    not fit.
     """
     section, evaluation = job.privacy, job.evaluation
     if section is None or MEASURED not in section.noisy:

@@ -7,8 +7,8 @@ messages is then distributed almost like the noisy sum after random rounding. If
 a standard deviation of ``s`` steps, the probabilities of these two sums differ by about ``exp(-2 pi^2 s^2 (m - 1) /
 m)`` (Poisson's summation formula). With three steps and two hospitals, this is ``exp(-88)``.
 
-The grid must not clip: its range must include the largest sum of clipped vectors plus twelve standard deviations of the
-noise.
+The grid must not clip: its range must include a hospital's largest message without noise, plus twelve standard
+deviations of the hospital's share of the noise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ STEPS = 3.0
 """The smallest allowed standard deviation of a hospital's share of the noise, as a multiple of the grid's step."""
 
 DEVIATIONS = 12.0
-"""The number of standard deviations of the noise that the compressor's grid must cover on each side."""
+"""The number of standard deviations of a hospital's share of the noise that the compressor's grid must cover on each
+side."""
 
 
 def check_grid(compression: CompressionSection, section: PrivacySection, parameters: PrivacyParameters) -> None:

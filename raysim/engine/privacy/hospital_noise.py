@@ -54,7 +54,7 @@ class HospitalNoise(Guard):
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         """Return the cohort with weights that do not depend on which hospitals take part. A cohort without hospitals
-        also gets a local problem, because noise is added even then.
+        also gets a local problem, because the server may add noise even then.
         """
         problem = cohort.problem
         if problem is None:

@@ -32,7 +32,8 @@ def statistic_noise(section: PrivacySection | None, program: Program) -> Statist
     """Return the noise on the arrays that each hospital sends separately for a client ``program``; None means that they
     are exact.
 
-    Raises ``ConfigError`` if noise is configured, but an array is not a sum over rows with bounded contributions.
+    Raises ``ConfigError`` if the configured noise cannot hide a patient or row in these arrays, or if the program adds
+    noise itself.
     """
     noises = {send.kind: noise_on(section, send.kind) for send in program.sends.values()}
     kind, noise = next(((kind, noise) for kind, noise in noises.items() if noise is not None), ("", None))

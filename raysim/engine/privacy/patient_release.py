@@ -1,4 +1,4 @@
-"""A hospital's local update under a guarantee for its patients: DP-SGD, or one clipped sum of gradients."""
+"""A hospital's local update under a guarantee for its patients: DP-SGD, or one sum of clipped gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PatientRelease:
     """How hospitals protect their patients in a round: the parameters of clipping and noise."""
 
     pooled: bool
-    """Whether each hospital sends one clipped sum of gradients with its share of the noise (mode ``pooled``). If not,
+    """Whether each hospital sends one sum of clipped gradients with its share of the noise (mode ``pooled``). If not,
     each hospital makes noisy steps (DP-SGD)."""
     unit: RowUnit
     """The unit that the noise protects: a patient or a row (``example``)."""
@@ -37,7 +37,8 @@ class PatientRelease:
     multiplier: Floats
     """The standard deviation of each hospital's noise, divided by ``clip``, ``[N]``."""
     expected: Floats
-    """The expected number of patients or rows in a training step of each hospital, ``[N]``."""
+    """The expected number of patients or rows in a training step of each hospital, ``[N]``; unused in mode ``pooled``.
+    """
     steps: tuple[int, ...]
     """The number of training steps of each hospital in one epoch, ``[N]``; 1 in mode ``pooled``."""
     noise: Origin

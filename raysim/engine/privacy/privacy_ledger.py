@@ -118,7 +118,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
 
 
 def _at_each_of_two(noisy: Mapping[str, Single], summed: Sequence[str]) -> list[Single]:
-    """Return one hospital's releases other than updates, with the noise that counts for a patient at two hospitals.
+    """Return the releases other than updates that count at each hospital of a patient who is at two hospitals.
 
     Such a patient changes a secure sum (of a kind in ``summed``) by up to two bounds. This costs as much as two sums,
     one for each hospital, whose noise is smaller by the factor ``sqrt(2)``.
@@ -147,8 +147,8 @@ def _at_two_hospitals(
 
 
 def guaranteed(job: Job, federation: Federation) -> Statement | None:
-    """Return the privacy cost of ``job`` if all hospitals take part in all rounds and send only what every run sends:
-    updates, sizes, scaling statistics, metrics, and messages with a planned epsilon.
+    """Return the privacy cost of ``job`` if all hospitals take part in all rounds. They send updates, sizes, scaling
+    statistics, metrics, and the statistics with configured noise.
     """
     ledger, everyone, parameters = Ledger(), np.arange(len(federation.hospitals)), parameters_of(job, federation)
     noisy = () if job.privacy is None else job.privacy.noisy

@@ -75,8 +75,8 @@ class Release(HospitalStep):
         return bit + self.own_bit * float(normals(self.noise, (1,), seed, "dp_local_bit", round, hospital)[0])
 
     def leaving(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> list[Floats]:
-        """Clip a hospital's ``vectors`` jointly, add the hospital's noise, and return them. Vectors that are not finite
-        become zeros.
+        """Clip a hospital's ``vectors`` jointly, add the hospital's noise, and return them. If any value is not
+        finite, all vectors become zeros before the noise is added.
         """
         short = clipped(vectors, self.clip)
         if not self.own_noise:
@@ -104,7 +104,7 @@ class FixedWeights:
     extra: float
     """The largest possible weight of the further numbers that hospitals send together with each update."""
     members: Ids
-    """The number of hospitals that belong to the same sum as each hospital, ``[N]``; 0 for a hospital in no sum."""
+    """The number of hospitals in each hospital's sum, including itself, ``[N]``; 0 for a hospital in no sum."""
 
 
 def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, section: PrivacySection) -> FixedWeights:

@@ -62,7 +62,7 @@ class JobRun:
         """Return the state at the start of the latest round; None before the first round.
 
         This is also the state after the round that was yielded last, because a round is yielded only during the next.
-        The exception is the run's final round: once it is yielded, this is still the state before it.
+        After the run's final round is yielded, the result is still the state before that round.
         """
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 
@@ -75,8 +75,8 @@ class JobRun:
     def events(self, every: Every = 0) -> Iterator[Event]:
         """Yield each round as soon as its models have been evaluated, and finally the outcome.
 
-        Checkpoints are yielded between rounds, as often as ``every`` says (see :class:`Cadence`). A run resumed from a
-        checkpoint yields only the rounds after it.
+        Checkpoints are yielded between rounds, as often as ``every`` says (see :class:`Cadence`). A run resumed from
+        the checkpoint of round ``t`` yields round ``t`` and the rounds after it.
         """
         server, cadence = self._server, Cadence(every)
         self._began = time.perf_counter()

@@ -68,7 +68,9 @@ def check_together(job: Job) -> None:
 
 
 def check_trees(job: Job, training: Training, federation: Federation) -> None:
-    """Raise ``ConfigError`` if the job's model is for boosted trees and its strategy is not, or the other way round."""
+    """Raise ``ConfigError`` if only one of the job's model and strategy is for boosted trees, or if the data's features
+    do not suit the trees.
+    """
     if training.trees is None:
         if job.strategy.takes_trees:
             raise ConfigError(f"model.name: strategy '{job.name}' grows trees; write model.name: boosted_trees")

@@ -158,9 +158,7 @@ class JobServer:
         self.calls.begin(round)
 
     def model_rows(self) -> dict[str, Ids]:
-        """Return, by name, the models that hospitals use at present: for each hospital an index of the server's models,
-        or a code for its own model.
-        """
+        """Return, by name, the models that hospitals use at present, in the form of :attr:`Measurement.serve`."""
         return with_fine_tuned(self.strategy_model_rows(), self.job)
 
     def strategy_model_rows(self) -> dict[str, Ids]:
@@ -207,8 +205,8 @@ class JobServer:
         return self.hospitals.answers(call, self.view.round, self.job.name)
 
     def rehearsed(self, view: FederationView) -> State:
-        """Return the state that the strategy's set-up would have without attacks. Hospitals later give the set-up the
-        same answers, with the same noise, so that only these count as sent.
+        """Return the state that the strategy's set-up would have without attacks. Hospitals later repeat their
+        answers to the set-up with the same noise, and only the repeated answers count as traffic.
         """
         with self.hospitals.repeatable():
             return self.strategy.setup(replace(view, call=self.measure))
@@ -258,10 +256,11 @@ class JobServer:
 
 
 def hides(job: Job) -> bool:
-    """Return whether hospitals' messages must be hidden, so that the server may receive only sums over hospitals.
+    """Return whether the server may receive only sums over hospitals: under a guarantee for hospitals, or under secure
+    aggregation without a guarantee.
 
-    A guarantee for patients does not require this. Hospitals may then send exact values that depend on all their rows,
-    and the report lists these values as not private.
+    Under a guarantee for patients, hospitals may send exact statistics that depend on all their rows. The report lists
+    these statistics as not private. Secure aggregation then hides updates, but not these statistics.
     """
     if job.privacy is not None:
         return job.privacy.unit == "hospital"
