@@ -81,7 +81,7 @@ def write_comparison(
     hospitals = for_plots(hospitals, config.evaluation.part)
     sketched = {**sent(results), **scores.sent}
     differences = tables.differences(frame, config.reference, hospitals, sent=sketched)
-    table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
+    table = comparison_table(frame, differences, hospitals, folds=config.data.split.folds is not None)
     by_chance = noise.noise(results, config.evaluation.minimum_events)
     by_chance |= noise.noise(scores.results, config.evaluation.minimum_events)
     for each in scores.results:

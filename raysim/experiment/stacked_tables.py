@@ -98,16 +98,19 @@ def stacked(
     return {name: pd.concat(each, ignore_index=True) for name, each in tables.items()}
 
 
-def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: bool = False) -> pd.DataFrame:
+def comparison_table(
+    frame: pd.DataFrame, differences: pd.DataFrame, hospitals: pd.DataFrame, *, folds: bool = False
+) -> pd.DataFrame:
     """Make ``comparison.csv``, with one row per strategy and model.
 
-    ``frame`` is the result of :func:`per_seed`, ``differences`` that of :func:`tables.differences`. A metric's column
-    is its mean over seeds, and ``<metric>_std`` is the standard deviation over seeds (ddof 1). ``<metric>_difference``
-    (and ``<metric>_difference_std``) is the paired difference from the reference strategy. ``<metric>_low`` and
+    ``frame`` is the result of :func:`per_seed`, ``differences`` that of :func:`tables.differences`, and ``hospitals``
+    that of :func:`for_plots`. A metric's column is its mean over seeds (the main metric's: weighted by test rows), and
+    ``<metric>_std`` is the standard deviation over seeds (ddof 1). ``<metric>_difference`` (and
+    ``<metric>_difference_std``) is the paired difference from the reference strategy. ``<metric>_low`` and
     ``<metric>_high`` are the limits of the 95 % interval of this difference. If seeds are ``folds`` of a
     cross-validation, ``<metric>_margin`` is half the width of the 95 % interval of the metric's mean over folds.
     """
-    table = tables.comparison(frame)
+    table = tables.comparison(frame, hospitals)
     others = frame.columns.difference([*table.columns, "seed", "yardstick"], sort=False)
     groups = frame.groupby(tables.KEYS, sort=False)[list(others)]
     wide = differences.pivot(index=tables.KEYS, columns="figure", values=list(DIFFERENCES))

@@ -51,10 +51,11 @@ def figures_in(table: Container[str]) -> tuple[str, ...]:
     return kind.headline, *kind.secondary, *EQUITY
 
 
-def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
+def comparison(per_seed: pd.DataFrame, hospitals: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return one row for each strategy and model, with the mean of each metric over seeds.
 
-    A mean leaves out undefined values. Further columns are:
+    With ``hospitals``, the mean of the main metric is over hospitals and seeds, weighted by test rows, like the mean of
+    its differences. A mean leaves out undefined values. Further columns are:
 
     - ``<metric>_std``: the standard deviation over seeds (``ddof=1``); NaN for fewer than two seeds.
     - ``seeds``: the number of seeds.
@@ -69,6 +70,13 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
     columns: dict[str, Any] = {key: means.index.get_level_values(key) for key in KEYS}
     if "learner" in per_seed:
         columns["learner"] = groups["learner"].first().array
+    if hospitals is not None:
+        panel, headline = Panel.of(hospitals), figures[0]
+        # The mean of a model that has diverged stays infinite.
+        means[headline] = [
+            panel.level(key).difference if key in panel.place and np.isfinite(mean) else mean
+            for key, mean in zip(means.index, means[headline], strict=True)
+        ]
     for figure in figures:
         columns[figure] = means[figure].array
         columns[f"{figure}_std"] = deviations[figure].array

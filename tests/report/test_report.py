@@ -6,6 +6,7 @@ import dataclasses
 import math
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -95,6 +96,36 @@ def test_pages_of_little_or_nothing() -> None:
     assert_sound(page.run_page("Bare", one, PROVENANCE, card=CARD).html())
     assert_sound(page.run_page("Undefined", undefined.iloc[:1], PROVENANCE, card=CARD, hospitals=nowhere).html())
     assert_sound(page.run_page("Rounds", one, PROVENANCE, card=CARD, rounds=rounds.assign(auroc=math.nan)).html())
+
+
+def test_a_difference_of_means_is_the_mean_difference_also_if_seeds_test_different_rows() -> None:
+    """By hand: weighted by the rows of both seeds, .8 and .9 with 10 and 90 rows, then .6 and .7 with 60 and 20."""
+    aurocs = {"fedavg": ([0.8, 0.9], [0.6, 0.7]), "newton": ([0.9, 0.85], [0.7, 0.7])}
+    rows = {0: [10, 90], 1: [60, 20]}
+    hospitals = pd.DataFrame(
+        [
+            {"strategy": name, "model": "global", "seed": seed, "hospital": f"h{h}", "n_test": n, "auroc": of[seed][h]}
+            for name, of in aurocs.items()
+            for seed, counts in rows.items()
+            for h, n in enumerate(counts)
+        ]
+    )
+    per_seed = pd.DataFrame(
+        [
+            {"strategy": name, "model": "global", "seed": s, "auroc": np.average(of[s], weights=rows[s])}
+            for name, of in aurocs.items()
+            for s in rows
+        ]
+    ).assign(size_bias=0.0)
+    table = tables.comparison(per_seed, hospitals).set_index("strategy")["auroc"]
+    assert table["fedavg"] == pytest.approx((10 * 0.8 + 90 * 0.9 + 60 * 0.6 + 20 * 0.7) / 180, abs=1e-12)
+    found = tables.differences(per_seed, "fedavg", hospitals)
+    difference = found.loc[found["figure"] == "auroc", "mean"].item()
+    assert table["newton"] - table["fedavg"] == pytest.approx(difference, abs=1e-12)
+    unweighted = tables.comparison(per_seed).set_index("strategy")["auroc"]
+    assert abs(unweighted["newton"] - unweighted["fedavg"] - difference) > 0.001
+    broken = per_seed.replace({"auroc": {per_seed["auroc"].iloc[0]: np.inf}})
+    assert np.isinf(tables.comparison(broken, hospitals)["auroc"].iloc[0])
 
 
 def test_comparison_table() -> None:

@@ -137,7 +137,7 @@ def _write(
     hospitals = for_plots(hospitals, PART)
     sketched = sent(results)
     differences = tables.differences(frame, reference, hospitals, sent=sketched)
-    table = comparison_table(frame, differences)
+    table = comparison_table(frame, differences, hospitals)
     by_chance = noise.noise(results, section.minimum_events)
     alone = {result.label for result in results if result.alone}
     evidence = evidence_from(frame, hospitals, reference, sketched, alone)

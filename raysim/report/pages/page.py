@@ -65,7 +65,7 @@ def comparison_page(
         evidence = evidence_from(per_seed, of_hospitals, baseline, sent(results))
     if differences is None:
         differences = tables.differences(per_seed, baseline, hospitals, sent=sent(results))
-    table = tables.comparison(per_seed)
+    table = tables.comparison(per_seed, hospitals)
     titles = names(table, {result.label: result.title for result in results if result.title})
     if card is None:
         card = comparison_card(
