@@ -136,7 +136,7 @@ def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> No
     """Raise :class:`Damaged` if the traffic ledger disagrees with the bytes sent in ``rounds``, or lacks the messages
     ``size`` that all hospitals sent before the first round.
 
-    A run's privacy cost is computed from the ledger alone.
+    A run's privacy cost is computed from the rounds, hospitals and kinds of messages in the ledger.
     """
     sent = ledger.sent_by_round()
     late = max(sent, default=0) - max((row.round for row in rounds), default=0)

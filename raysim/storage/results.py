@@ -26,7 +26,8 @@ from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest, check_plain
 
 SPLIT = "split.csv"
-"""The file with each row of the source: its hospital, and whether it is for training, validation or test."""
+"""The file with the hospital of each row of the source that the run uses, and the row's part: training, validation or
+test."""
 
 PREDICTIONS = "predictions.csv"
 

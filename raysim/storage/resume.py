@@ -195,8 +195,9 @@ def _check_formats(folder: Path) -> None:
 def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
     """Create a folder, and lock it against other processes of raysim.
 
-    Raises ``ConfigError`` if another process still holds the lock after ``patience`` seconds, or if
-    :func:`check_plain` rejects the folder. At the end, created folders are removed if they are empty.
+    Raises ``ResourceError`` if the folder cannot be created. Raises ``ConfigError`` if another process still holds the
+    lock after ``patience`` seconds, or if :func:`check_plain` rejects the folder. At the end, created folders are
+    removed if they are empty.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(folder):
@@ -262,7 +263,7 @@ class Opened:
     def begins(self, since: int) -> EarlierStarts:
         """Return how often the run was started before, and an upper bound on the number of rounds that are run again.
 
-        The run continues after round ``since``. A repeated round costs privacy twice.
+        The run continues after round ``since``. Each repetition of a round costs privacy again.
         """
         before = EarlierStarts(self.ticket.starts, self.ticket.rounds)
         earlier = before.stopped(since, self.ticket.reached) if self.ticket.reached else before

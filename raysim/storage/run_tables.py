@@ -104,7 +104,7 @@ def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> p
 
 
 def split_table(federation: Federation) -> pd.DataFrame:
-    """Return one row per row of the source data, in the source's order: ``row`` (from 0), ``hospital`` and ``part``."""
+    """Return one row per used row of the source, in the source's order: ``row`` (from 0), ``hospital`` and ``part``."""
     return pd.concat(split_pieces(federation), ignore_index=True)
 
 
@@ -122,7 +122,7 @@ def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
 def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
     """Return the predictions of each model: ``row, hospital, part, model`` and the columns of :func:`predictions`.
 
-    There is one row per model and row of the source data.
+    There is one row per model and row of :func:`split_table`.
     """
     order = np.argsort(federation.source_rows, kind="stable")
     split, blocks = split_table(federation), []

@@ -41,7 +41,8 @@ def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.
     """Evaluate how well ``metrics`` predict ``target`` (``log_alpha`` or ``alpha``) over a study's feasible partitions.
 
     Returns one row for each model and metric, for all partitions together (``all``), and for each number of clients if
-    there are several numbers. R² is computed from predictions for held-out seeds.
+    there are several numbers. A number of clients is left out if its feasible partitions have fewer than two seeds or
+    values of alpha. R² is computed from predictions for held-out seeds.
 
     - ``importance``: the model's own importance of the metric; a model's importances sum to 1, unless all are 0.
     - ``permutation``: the fall of R² when the metric is shuffled.

@@ -176,7 +176,7 @@ class Tracker:
             self._client.set_tag(run_id, "error", error[:5000])
 
     def metrics(self, run_id: str, values: Sequence[tuple[str, float, int]]) -> None:
-        """Record metrics, given as ``(name, value, step)``; undefined values are left out."""
+        """Record metrics, given as ``(name, value, step)``; NaN and infinite values are left out."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)

@@ -364,9 +364,10 @@ class Record:
 
 
 def send(runs: Iterable[PendingRun], tracking: TrackingSection) -> None:
-    """Send stored runs to MLflow, with the status that they ended with. Raises MLflow's errors.
+    """Send stored runs to MLflow, with the status that they ended with.
 
-    After an error, the call may be repeated. A run must come after its parent.
+    Raises ``ConfigError`` if the store cannot be reached, and MLflow's errors. After an error, the call
+    may be repeated. A run must come after its parent.
     """
     check_reachable(tracking.uri)
     with host.environment(SETTINGS, keep=True):

@@ -32,9 +32,11 @@ class Traffic:
     """
 
     down: int
-    """The bytes that all hospitals have received in the current round, without those for validation losses."""
+    """The bytes that all hospitals have received in the current round, without those for validation losses and
+    recalibration."""
     up: int
-    """The bytes that all hospitals have sent in the current round, without validation losses."""
+    """The bytes that all hospitals have sent in the current round, without those for validation losses and
+    recalibration."""
     ledger: Ledger
     setup_down: int
     """The bytes that hospitals received before the first round."""
@@ -55,7 +57,8 @@ class Traffic:
     ) -> None:
         """Begin to count a job's traffic, at the time before the first round.
 
-        A model has ``size`` parameters. ``losses`` says whether the client selection receives hospitals' losses.
+        A model has ``size`` scalars without private parameters, which do not travel. ``losses`` says whether the
+        client selection receives hospitals' losses.
         ``bits(problem)`` is the largest number of bits of a compressed or masked update; None for other updates.
         """
         self._bits = bits
@@ -195,7 +198,7 @@ class Traffic:
     def trained(self, ids: Ids, problem: LocalProblem, state: State, bits: NDArray[np.int64] | None = None) -> None:
         """Record the messages of hospitals ``ids [H]`` that minimised ``problem``, and the models that they received.
 
-        ``bits [H]`` is the number of bits of each compressed update, or an upper bound.
+        ``bits [H]`` is the number of bits of each compressed or masked update, or an upper bound.
         """
         ids = problem.entries(ids)
         models = self._models(state)

@@ -136,8 +136,9 @@ def named_rows(problem: LocalProblem) -> Ids:
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
     """Return the number of scalars that hospitals receive for each of the ``H`` local updates of ``problem``, ``[H]``.
 
-    A model has ``size`` scalars. A hospital receives the same model only once. If it starts from a mixture, it receives
-    all ``models`` models of the server. Arrays for a client program are included.
+    A model has ``size`` scalars without private parameters. A hospital receives the same model only once. If it
+    starts from a mixture, it receives all ``models`` models that mixtures use. Arrays for a client program are
+    included.
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)
@@ -164,9 +165,10 @@ def record_training(
 ) -> tuple[int, int]:
     """Record the messages of a round's local updates. Return the bytes that hospitals received and sent.
 
-    A model has ``size`` parameters. A hospital sends an update for each group of rows on which it trains, its number of
-    rows, and further answers of its client program. It also sends its loss if the client selection receives ``losses``.
-    ``vector_bytes [H]`` is the size of each update if updates are compressed. Training on pooled rows adds no bytes.
+    A model has ``size`` scalars without private parameters. A hospital sends one update and its number of rows. If
+    it trains on groups of rows, it sends an update for each group, without numbers of rows. With ``losses`` it also
+    sends its training loss. Further answers of its client program are included. ``vector_bytes [H]`` is the
+    size in bytes of each compressed or masked update; None for other updates. Training on pooled rows adds no bytes.
     """
     if POOLED in ids:
         return 0, 0
