@@ -1,4 +1,4 @@
-"""Run configurations of the documentation's pages, and write docs/gallery.md with their figures.
+"""Run configurations of the documentation's pages, and write docs/gallery.md and the pictures of docs/audit.md.
 
 ``python docs/gallery.py`` writes all figures again, and the picture of a report for the home page if Chromium is
 installed. The configurations run without Ray, which changes no number.

@@ -88,7 +88,6 @@ def build(
         tabular = getattr(source, "tabular", True)
         recipe = Recipe(split, preprocessing, seed, minimum, largest, ranges, noise, missing_flags, tabular)
         folder = _stored(source, read, recipe, kind, key)
-        memory.give_back()
     return Federation.open(folder)
 
 
