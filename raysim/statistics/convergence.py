@@ -18,7 +18,7 @@ The verdict is
   L_0) + 2 se`` and ``m1 > m0``; or if the last window has a loss above ``L_0`` and its range is more than ``max(gain,
   .2 L_0)``;
 - otherwise *falling* if ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
-- otherwise *converged*: the loss no longer changes.
+- otherwise *converged*: the mean loss does not fall by more than this limit.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from raysim.core.arrays import Floats, Ints
 T = TypeVar("T")
 
 BLOCK = 1 << 21
-"""The largest number of simulated scores, or of AUROCs, that are in memory at a time (16 MB), unless one
-federation has more."""
+"""The largest number of elements in one array of :class:`Scores`, :class:`Deals` or :class:`SimulatedFederations`
+(16 MB), unless a single federation has more."""
 
 MOST_SPREADS = 13
-"""A block reserves memory for at least this many true spreads, so that results do not depend on how many are simulated.
-"""
+"""The number of federations in a block is computed for at least this many true spreads. With up to this many spreads,
+the results at one spread therefore do not depend on the other spreads."""
 
 GAP = 64.0
 """The distance by which the scores of neighbouring hospitals are moved apart in one sorted array. Normal scores lie
@@ -131,7 +131,7 @@ class Deals(NamedTuple):
 class Chance:
     """A source of random numbers; models with the same row counts get the same numbers.
 
-    If the numbers of all federations fit into memory at once, the next such model reuses them.
+    If one block holds all federations, its numbers are kept for the next model with the same row counts.
     """
 
     def __init__(self, generator: Callable[[], np.random.Generator]) -> None:

@@ -32,7 +32,8 @@ NORMAL = 1e-4
 """With an absolute skewness below this, the number of events is treated as normally distributed."""
 
 TOLERATED = (0.8, 1.25)
-"""A hospital counts as calibrated if the interval of its ratio of observed to expected events lies in this range."""
+"""A hospital that is not ``off`` is ``within`` if the interval of its ratio of observed to expected events lies in this
+range."""
 
 AT_A_TIME = 256
 """The number of characteristic functions in memory at a time."""
@@ -42,13 +43,14 @@ class HospitalCalibration(NamedTuple):
     """Calibration in the large of ``H`` hospitals under one model; for several training seeds, see
     :func:`calibration_over_seeds`.
 
-    - ``observed [H]`` and ``expected [H]``: the numbers of events among ``rows [H]``; NaN if a prediction is NaN.
+    - ``observed [H]`` and ``expected [H]``: the numbers of events among ``rows [H]``; all three are NaN if a
+      prediction is NaN.
     - ``ratio [H]``: observed over expected events, with 95 % interval ``low [H]`` to ``high [H]``; NaN if no event is
       expected or a prediction is NaN.
     - ``p [H]``: the two-sided p-value of the hypothesis that predicted risks are right; NaN without rows or if a
       prediction is NaN.
-    - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the
-      interval lies in :data:`TOLERATED`; otherwise ``open``. It is empty where ``p`` is NaN.
+    - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; otherwise ``within``
+      if the interval lies in :data:`TOLERATED`; otherwise ``open``. It is empty where ``p`` is NaN.
     """
 
     observed: Floats
@@ -88,7 +90,9 @@ def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
 def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCalibration:
     """Combine calibrations of the same hospitals: ``seeds`` has one for each training seed, and must not be empty.
 
-    Figures are means over the seeds in which they are defined. A hospital's p-value is the largest over seeds.
+    Numbers of rows and events, and ratios, are means over the seeds in which they are defined. The limits of ratios are
+    those of :func:`~raysim.statistics.over_seeds.over_seeds`. A hospital's p-value is the largest over seeds. States
+    follow from these limits and p-values.
     """
     if len(seeds) == 1:
         return seeds[0]

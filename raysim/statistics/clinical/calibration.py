@@ -33,15 +33,15 @@ FLAT = 1e-6
 """Largest gradient at which a fit counts as optimal, relative to the sum of the absolute values of its terms."""
 
 ENOUGH = 10
-"""Smallest number of events, and of non-events, for which a hospital's own calibration intercept and slope are
-computed."""
+"""Smallest number of events, and of non-events, for which a calibration in the large, intercept or slope is
+reported."""
 
 BINS = 10
 """Number of bins of predicted probability. They have equal width between 0 and 1 and are closed at the left; the last
 is closed at both ends."""
 
 BINNED_ROWS = 100
-"""Smallest number of rows for a calibration error."""
+"""Smallest number of rows for a calibration error with an interval."""
 
 
 class Groups(NamedTuple):
@@ -90,7 +90,8 @@ class Calibration:
 class CalibrationError:
     """The expected calibration error with its 95 % interval, and the error that perfectly calibrated predictions have.
 
-    - ``value``, ``low`` to ``high``: the error, and an interval for the error in other patients of the same population.
+    - ``value``, ``low`` to ``high``: the error in these rows, and an interval for the error in the population from
+      which the rows were sampled.
     - ``floor``, ``floor_high``: the mean and the 95th percentile of the error if predictions are perfectly calibrated.
 
     All five are NaN for fewer than 100 rows.
@@ -104,7 +105,11 @@ class CalibrationError:
 
 
 def from_histogram(histogram: ScoreHistogram) -> Groups:
-    """Return the bins of a histogram of scores as groups of rows. A group's prediction is the middle of its bin."""
+    """Return the bins of a histogram of scores as groups of rows.
+
+    A group's logit is the middle between the lowest and the highest margin of its bin. For the bin of an infinite
+    margin, the logit is this margin.
+    """
     low, high = edges(histogram.bins)
     # The bin of an infinite margin has no other margins; its other end is not a number.
     middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))
@@ -113,7 +118,10 @@ def from_histogram(histogram: ScoreHistogram) -> Groups:
 
 
 def edges(bins: NDArray[np.uint16]) -> tuple[Floats, Floats]:
-    """Return the lowest and highest margin (log odds) of each bin of a histogram; NaN for the bin of NaN margins."""
+    """Return the lowest and highest margin (log odds) of each bin of a histogram.
+
+    The bin of an infinite margin has this margin as one end, and NaN as the other. The bin of NaN margins has two NaN.
+    """
     first = bins.astype(np.uint32) << np.uint32(16)
     return _margin(first), _margin(first | np.uint32(0xFFFF))
 
@@ -137,7 +145,7 @@ def calibration(groups: Groups) -> Calibration:
 
 
 class Bins(NamedTuple):
-    """Sums that a hospital sends for its calibration error, each over the rows of a bin of predicted probability."""
+    """Sums for a calibration error, each over the rows of a bin of predicted probability."""
 
     rows: Floats
     predicted: Floats
@@ -145,7 +153,11 @@ class Bins(NamedTuple):
 
 
 def binned(groups: Groups, bins: int = BINS) -> Bins:
-    """Compute the number of rows, sum of predictions and number of events in each of ``bins`` bins of equal width."""
+    """Compute the number of rows, sum of predictions and number of events in each of ``bins`` bins of equal width.
+
+    Only tests and benchmarks use this function, for exact predictions. Reports use
+    :func:`raysim.statistics.clinical.curves.binned`, for histograms.
+    """
     p = expit(groups.logit)
     of = bin_of(p, bins)
     rows, predicted, events = (
@@ -177,7 +189,8 @@ def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -
 
 def _missed(rows: Floats, events: Floats) -> float:
     """Return the 95th percentile of the sum over bins of distances between numbers of events and their expectations.
-    Half an event and half a row without the event are added to each bin, so that a bin without events is not certain.
+    Each bin's share of events is computed with half an event and half a row without the event added, so that no bin has
+    a variance of 0.
     """
     share = (events + 0.5) / (rows + 1)
     return float(np.quantile(_distances(len(rows)) @ np.sqrt(rows * share * (1 - share)), LEVEL))

@@ -58,6 +58,7 @@ class ClinicalFigure(NamedTuple):
     - ``threshold``: the lowest probability that is classified as positive; NaN if the figure has no threshold, or if
       none could be chosen.
     - ``value [H]``: the figure; NaN if undefined. ``low [H]`` to ``high [H]``: its 95 % interval; NaN if there is none.
+      For ``calibration_error_floor``, ``low`` is NaN, and ``high`` is the 95th percentile of the error by chance.
     - ``of [H]``: the number of rows used (for a share, its denominator). ``undefined [H]``: the reason if the value is
       NaN, otherwise empty.
     """

@@ -1,8 +1,8 @@
 """Equity between hospitals in each clinical figure, and a test of whether hospitals differ more than by chance.
 
-If a figure has a best value, such as 1 for the calibration slope, hospitals' distances from the best value are
-compared. For figures that are shares of rows, differences by chance are simulated, with the same true share at all
-hospitals. Definitions: ``docs/metrics.md``.
+For calibration figures, hospitals' distances from the best value, such as 1 for the slope, are compared. For figures
+that are shares of rows, differences by chance are simulated, with the same true share at all hospitals. Definitions:
+``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FEWEST = 3
 """The smallest number of hospitals for a test of whether they differ more than by chance."""
 
 CACHED = 1 << 17
-"""Number of rows simulated at a time."""
+"""Largest number of rows simulated at a time, unless one federation has more."""
 
 DISTANCES: dict[str, Callable[[Floats], Floats]] = {
     "calibration_in_the_large": np.abs,

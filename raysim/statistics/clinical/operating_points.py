@@ -1,5 +1,6 @@
-"""Thresholds that reach a given sensitivity or specificity, one for all hospitals, with intervals.
+"""Thresholds that reach a given sensitivity or specificity, one for all hospitals.
 
+The interval of a figure over all rows includes the choice of its threshold if the threshold was chosen on these rows.
 Definitions: ``docs/metrics.md``.
 """
 
@@ -18,7 +19,8 @@ from raysim.statistics.clinical.thresholds import threshold_at_sensitivity, thre
 NAN = float("nan")
 
 ROUNDING = 1e-12
-"""Because of rounding, a sensitivity or specificity may be lower than required by this much."""
+"""In bootstrap samples, a threshold reaches a required sensitivity or specificity if at most this much is missing.
+Rounding can cause such a difference."""
 
 BOOTSTRAP = 300
 """Number of bootstrap samples for the interval of a sensitivity or specificity whose threshold was chosen on the
@@ -77,8 +79,9 @@ def with_the_threshold_chosen_again(
     """Return the 95 % bootstrap interval of a sensitivity or specificity, with the threshold chosen again in every
     sample.
 
-    Events and other rows are resampled separately. In each sample, the rank of the threshold is drawn from a beta
-    distribution, and the number of evaluated rows beyond the threshold from a binomial distribution.
+    Events and other rows are resampled separately. The threshold is the score of a row of the class on which it is
+    chosen. In each sample, this row's rank divided by the size of the class is drawn from a beta distribution. The
+    number of correctly classified rows of the other class is drawn from a binomial distribution.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:

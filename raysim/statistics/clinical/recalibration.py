@@ -92,7 +92,8 @@ class Shifts:
     """The recalibration ``logit p' = a + b logit p`` at each of ``H`` hospitals: ``intercept [H]`` (a) and ``slope
     [H]`` (b, above 0).
 
-    ``reason [H]`` says why a hospital's risks, or only its slope, were left unchanged; otherwise it is empty.
+    ``reason [H]`` says why a hospital was not recalibrated, or that its fitted slope was at most 0 and is replaced by
+    1. Otherwise it is empty.
     """
 
     intercept: Floats
@@ -140,8 +141,10 @@ def mode(
     hospitals; NaN if no finite mode is found.
 
     ``prior`` is the prior of ``a``; None means no prior. The prior of ``b`` has the mean 1 and the variance
-    ``slope_variance``: 0 fixes ``b`` at 1, and None means no prior. A hospital without rows has the priors' means.
-    ``start [H]`` are the initial values of ``a``.
+    ``slope_variance``: 0 fixes ``b`` at 1, and None means no prior. ``start [H]`` are the initial values of ``a``.
+
+    A hospital without rows has the priors' means if both ``a`` and ``b`` have a prior. Otherwise its modes are NaN,
+    except that a fixed ``b`` is 1.
     """
     mean = 0.0 if prior is None else prior.mean
     a, b = np.full(of.hospitals, mean) if start is None else start, np.ones(of.hospitals)

@@ -44,7 +44,7 @@ class Benefit:
 
 
 def from_counts(counts: ScoreCounts) -> Rows:
-    """Convert histograms of scores to groups of rows: each bin is a group, and its middle is the group's prediction."""
+    """Convert histograms of scores to groups of rows: each bin is a group, with the logit of :func:`from_histogram`."""
     groups = from_histogram(counts.histogram)
     hospital = np.repeat(np.arange(len(counts.filled)), counts.filled)
     return grouped(groups.logit, groups.rows, groups.events, hospital, len(counts.filled))

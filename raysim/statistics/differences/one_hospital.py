@@ -1,6 +1,7 @@
 """The difference of two models' AUROC at each hospital separately, from the hospital's messages.
 
-The variance over a hospital's patients is estimated in two ways, and the larger estimate is used.
+The variance over a hospital's patients is estimated in two ways. The estimate that gives the wider interval, or the
+larger p-value, is used.
 
 - The own variance is DeLong's variance of the difference, from sketches of both models
   (:mod:`raysim.statistics.discrimination.sketches`). With few rows of the rarer class it varies much, so its t quantile
@@ -42,7 +43,7 @@ class OneSeed(NamedTuple):
     - ``difference [H]``, and two estimates of its variance, ``own [H]`` and ``common [H]``. All three are NaN if the
       AUROC of one of the models is undefined.
     - ``rarer [H]``: the number of rows of the rarer class.
-    - ``sums [H, B]``: the hospitals' randomly weighted sums, from which ``own`` is estimated.
+    - ``sums [H, B]``: the differences of the two models' randomly weighted sums, from which ``own`` is estimated.
     """
 
     difference: Floats
@@ -68,7 +69,9 @@ def one_seed(model: Sent, against: Sent) -> OneSeed:
 
 
 def own_freedom(rarer: Floats) -> Floats:
-    """Return the degrees of freedom of the own variance, from ``rarer`` rows of a class and the sketches' sums."""
+    """Return the degrees of freedom of the own variance, ``[H]``; ``rarer [H]`` are the numbers of rows of the rarer
+    class.
+    """
     with np.errstate(divide="ignore"):
         return 1 / (1 / SUMS + 1 / np.maximum(rarer - 1, 0.0))
 
@@ -77,11 +80,12 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
     """Compute the mean over seeds of the difference in AUROC of two models at each hospital, with its 95 % interval.
 
     ``models`` and ``against`` are the hospitals' messages about each model, with the same seeds and hospitals. The
-    reach due to patients is the larger of those of the two estimates in :class:`OneSeed`. Patients who are tested in
-    several seeds count once.
+    half-width due to patients is computed from each of the two variances in :class:`OneSeed`, and the larger is used.
+    Patients who are tested in several seeds count once.
 
-    Limits are clipped to between -1 and 1, but not at the observed AUROC of ``against``: with few events, this AUROC is
-    often 1 although the true AUROC is not. Limits are NaN at hospitals with one row of a class in a seed.
+    Limits are clipped to -1 and 1. They are not clipped to the gains that are possible at the observed AUROC of
+    ``against``: with few events, this AUROC is often 1 although the true AUROC is not. Limits are NaN at hospitals with
+    one row of a class in a seed.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])

@@ -25,7 +25,7 @@ from raysim.statistics.intervals import stdtrit
 NAN = float("nan")
 
 EQUIVALENT = 0.01
-"""Default margin of equivalence: a difference in AUROC that is smaller than this is irrelevant."""
+"""Margin of equivalence: a difference in AUROC that is smaller than this is irrelevant."""
 
 FEW_HOSPITALS = 10
 """Smallest number of hospitals for which reports show a worst decile and a slope on hospital size."""
@@ -91,8 +91,8 @@ class Paired:
 
     @property
     def p(self) -> float:
-        """The two-sided p-value of no difference in a population of similar hospitals. It is NaN for one hospital;
-        otherwise it is 1 for a difference of 0.
+        """The two-sided p-value of no difference in a population of similar hospitals. It is NaN for one hospital.
+        Otherwise it is 1 for a difference of 0, and NaN for another difference if its variance is 0.
         """
         if self.hospitals > 1 and self.difference == 0:
             return 1.0
@@ -107,7 +107,8 @@ class Paired:
     def population(self, alpha: float = ALPHA) -> Limits:
         """Return the interval of the difference for a population of similar hospitals, at level ``1 - alpha``.
 
-        It is 0 to 0 for equal models, and NaN for one hospital.
+        It is NaN for one hospital. Otherwise it is 0 to 0 for equal models, and NaN for other models if the variance is
+        0.
         """
         if self.equal and self.hospitals > 1:
             return Limits(0.0, 0.0)
@@ -125,7 +126,8 @@ class Paired:
 
     def visible(self, alpha: float = ALPHA) -> float:
         """Return the smallest true difference that an interval at level ``1 - alpha`` would demonstrate in 80 % of
-        comparisons with the same variance. It is 0 for equal models, and NaN for one hospital.
+        comparisons with the same variance. It is NaN for one hospital. Otherwise it is 0 for equal models, and NaN for
+        other models if the variance is 0.
         """
         if self.equal and self.hospitals > 1:
             return 0.0

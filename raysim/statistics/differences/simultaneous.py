@@ -21,8 +21,8 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
     """Return the intervals of several ``differences``, in the same order, adjusted for their number by Holm's
     procedure. The intervals are for a population of similar hospitals.
 
-    The interval of equal models is 0 to 0. The limits of another difference are NaN if its variance is 0 or undefined.
-    Differences of both kinds do not count as tests.
+    The interval of equal models is 0 to 0 with two or more hospitals. The limits of another difference are NaN if its
+    variance is 0 or undefined. Differences of both kinds do not count as tests.
     """
     intervals = [pair.population() for pair in differences]
     tested = tests(differences)

@@ -50,8 +50,8 @@ class DeLong:
     """The AUROC of ``K`` models at ``H`` hospitals, with DeLong's covariance between models.
 
     - ``auroc [K, H]``: NaN where undefined.
-    - ``covariance [H, K, K]``: NaN for fewer than two events or two non-events; 0 where a model's AUROC is 0 or 1, or
-      all its scores tie.
+    - ``covariance [H, K, K]``: NaN where the AUROC of one of the two models is NaN, or for fewer than two events or two
+      non-events; otherwise 0 where a model's AUROC is 0 or 1, or all its scores tie.
     - ``events [H]`` and ``non_events [H]``: each hospital's numbers of rows with and without the event.
     """
 
@@ -84,8 +84,10 @@ class PairSums(NamedTuple):
 
     - ``first``: the sum of psi over all pairs;
     - ``squares``: the sum of psi squared over all pairs;
-    - ``same_event``: the sum of psi psi' over all ordered pairs of different non-events, each with the same event;
-    - ``same_non_event``: the sum of psi psi' over all ordered pairs of different events, each with the same non-event;
+    - ``same_event``: the sum of psi psi' over all pairs and, for each, all second pairs with the same event and another
+      non-event;
+    - ``same_non_event``: the sum of psi psi' over all pairs and, for each, all second pairs with the same non-event and
+      another event;
     - ``events`` and ``non_events``: the numbers of rows.
 
     A hospital with a NaN score has -1 in all four sums, and its AUROC is undefined.

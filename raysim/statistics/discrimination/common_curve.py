@@ -1,6 +1,6 @@
 """The variance of each hospital's AUROC under one ROC shape for all hospitals.
 
-This variance does not depend on the hospital's own AUROC.
+This variance depends on the hospital's own AUROC only through means over all hospitals.
 
 DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. If all hospitals
 have the same ROC shape, the variance is known at such hospitals too, and is positive. It is computed from its three

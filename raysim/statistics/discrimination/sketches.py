@@ -3,9 +3,10 @@
 The variance of a difference needs the covariance of two AUROCs. A hospital samples ``B`` normal numbers for each of its
 patients, once for all models and training seeds, and does not send them. For every model it sends ``B`` sums over test
 rows: each term is the row's influence on the AUROC times one of its patient's numbers. The mean product of two models'
-sums estimates DeLong's covariance of their AUROCs. This is a random projection (W. B. Johnson, J. Lindenstrauss:
-*Extensions of Lipschitz Mappings into a Hilbert Space*, 1984). The distribution of the sums depends only on these
-covariances, so the sums reveal nothing else about the rows.
+sums estimates DeLong's covariance of their AUROCs. If a patient has several rows, their influences are added to one
+influence. This is a random projection (W. B. Johnson, J. Lindenstrauss: *Extensions of Lipschitz Mappings into a
+Hilbert Space*, 1984). The distribution of the sums depends only on these covariances, so the sums reveal nothing else
+about the rows.
 
 As a patient's numbers are the same in all seeds, sums averaged over seeds estimate the covariance of averaged AUROCs.
 """
@@ -79,8 +80,8 @@ def _pieces(
 
 
 def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: ArrayLike) -> Floats:
-    """Return the variance, due to each hospital's patients, of the hospital's sum over ``S`` seeds, ``[H]``. A term of
-    the sum is the number of test rows times the difference in AUROC of two models.
+    """Return the variance due to patients of a sum at each hospital, ``[H]``. The sum adds, over ``S`` seeds, the
+    number of the hospital's test rows times the difference in AUROC of two models.
 
     ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]``. ``rows
     [S, H]`` are the numbers of test rows.

@@ -1,9 +1,9 @@
 """The mean of hospitals' figures and the prediction interval for a further hospital; each hospital's shrunken AUROC.
 
-Shrinking by a single estimate of the spread ignores the uncertainty of this estimate. Here estimates are therefore
-averaged over the posterior of the spread. Sources: D. B. Rubin, *Estimation in Parallel Randomized Experiments*, 1981;
-A. Gelman, *Prior Distributions for Variance Parameters in Hierarchical Models*, 2006. Definitions:
-``docs/statistics.md``.
+Shrinking by a single estimate of the spread ignores the uncertainty of this estimate. Shrunken AUROCs and
+prediction intervals therefore average over the posterior of the spread. Sources: D. B. Rubin, *Estimation in Parallel
+Randomized Experiments*, 1981; A. Gelman, *Prior Distributions for Variance Parameters in Hierarchical Models*, 2006.
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

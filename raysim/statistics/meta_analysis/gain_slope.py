@@ -51,9 +51,10 @@ class GainSlope:
 def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: ArrayLike, sizes: ArrayLike) -> Floats:
     """Return the variances ``V`` of ``H`` hospitals' gains, smoothed over hospitals, ``[H]``.
 
-    They are ``V = c h exp(alpha + beta ln size)`` with ``h = 1 / events + 1 / non-events`` and a constant ``c``. Alpha
-    and beta come from a weighted regression of ``ln (variance / h)`` on ln size; ``variance [H]`` is estimated at each
-    hospital. The weight is the number of rows of the rarer class less one. The result is NaN if all weights are 0.
+    They are ``V = c h exp(alpha + beta ln size)`` with ``h = 1 / events + 1 / non-events``. Alpha and beta come from a
+    weighted regression of ``ln (variance / h)`` on ln size; ``variance [H]`` is estimated at each hospital. The weight
+    is the number of rows of the rarer class less one. The constant ``c`` makes the weighted mean of ``V / h`` equal to
+    that of ``variance / h``. The result is NaN if all weights are 0.
     """
     own, m, n, size = (np.asarray(x, dtype=np.float64) for x in (variance, events, non_events, sizes))
     h, weight = 1 / m + 1 / n, np.minimum(m, n) - 1

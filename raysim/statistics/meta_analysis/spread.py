@@ -57,7 +57,7 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float) -> Mean:
     ``v [k]`` are the variances of the estimates, and ``t`` is the variance between hospitals.
 
     The interval has ``k - 1`` degrees of freedom. The standard error is the larger of that from residuals and that
-    from the variances. Limits are NaN for one hospital.
+    from the variances. Standard error and limits are NaN for one hospital.
     """
     y, v = _checked(y, v)
     w = 1.0 / (v + t)
