@@ -179,10 +179,10 @@ class Panel:
         return paired(ours, theirs, rows, patients=self._patients(first, second, counted))
 
     def _patients(self, first: Key, second: Key | None, rows: Floats) -> Floats | None:
-        """Return the variance of the difference ``first - second`` that is due to patients, for each hospital.
+        """Return the variance, due to patients, of each hospital's sum over seeds of ``rows`` times the difference.
 
-        ``rows`` are the weights by seed and hospital. Without a ``second`` model, the variance is that of the first
-        model's metric. Returns None if sums are missing.
+        The difference is the metric of ``first`` minus that of ``second``; without a ``second`` model, it is the metric
+        of ``first``. ``rows`` are weights by seed and hospital. Returns None if sketches are missing.
         """
         if not rows.size:
             return None

@@ -1,6 +1,7 @@
 """Intervals as they are printed: cut to possible values, and without numbers if they are uninformative.
 
-``comparison.csv`` and ``hospitals.csv`` have the intervals as computed, with limits such as an AUROC above 1.
+``comparison.csv`` and ``hospitals.csv`` have the intervals as computed, including uninformative ones. In
+``comparison.csv``, limits may be impossible, such as a difference of AUROC above 1.
 """
 
 from __future__ import annotations

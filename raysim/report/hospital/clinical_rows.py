@@ -82,7 +82,7 @@ class ClinicalRows:
           threshold, with and without the event. Metrics at a chosen sensitivity or specificity are always removed.
         - A bin of the calibration plot needs at least ``least`` patients with the event, and at least ``least``
           without. An overall metric needs the same.
-        - The curve of net benefit ends at the last remaining bin.
+        - The curve of net benefit ends at the lower limit of the last remaining bin.
         """
         overall = self.figures[self.figures["at"].isna()]
         if overall.empty or min(overall["events"].min(), (overall["n"] - overall["events"]).min()) < least:
@@ -158,7 +158,7 @@ def _column(name: str, cells: pa.ChunkedArray) -> list[str] | NDArray[Any]:
 
 
 def possible(figure: str) -> tuple[float, float]:
-    """Return the smallest and the largest possible value of a clinical metric.
+    """Return the lower and the upper limit to which intervals of a clinical metric are cut.
 
     >>> possible("ppv"), possible("observed_over_expected"), possible("calibration_slope")
     ((0.0, 1.0), (0.0, inf), (-inf, inf))

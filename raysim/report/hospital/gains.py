@@ -1,7 +1,7 @@
 """Each hospital's gain by federating, the mean over seeds, with an interval over its patients and the seeds.
 
-A gain is a hospital's AUROC under one model minus that under another, on the same test rows. Rows and predictions stay
-at the hospital (:mod:`raysim.statistics.differences.one_hospital`).
+A gain is a hospital's AUROC or error under one model minus that under another, on the same test rows. Rows and
+predictions stay at the hospital (:mod:`raysim.statistics.differences.one_hospital`).
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def compared_with(
 
 
 def caterpillar(gains: Gains) -> svg.Chart | None:
-    """Plot each hospital's gain with its interval, from the largest loss to the largest gain."""
+    """Plot each hospital's gain with its interval, from the largest loss to the largest gain; None without gains."""
     order = [h for h in np.argsort(gains.sign * gains.value, kind="stable").tolist() if np.isfinite(gains.value[h])]
     if not order:
         return None

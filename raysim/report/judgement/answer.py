@@ -1,6 +1,6 @@
 """The answer of a comparison or a run in plain words: its decision card, and the sentences that do not fit on it.
 
-:mod:`raysim.report.judgement.choice` decides which method is recommended.
+:mod:`raysim.report.judgement.choice` and :mod:`raysim.report.judgement.compose` decide which method is recommended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Answer:
     caution: str
     """A sentence on the limits of the intervals; may be empty."""
     not_dominated: tuple[str, ...]
-    """The names of the methods that no other method dominates on main metric and worst decile; empty for one method."""
+    """The names of the methods that no other method dominates on main metric and worst decile; empty if only one model
+    was compared."""
     difference_shown: bool
     """Whether any method demonstrably differs from the reference strategy or, without it, from another method."""
 
@@ -63,7 +64,8 @@ def answer_from(
 ) -> Answer:
     """Combine the decision ``card`` with further sentences into the conclusions of a comparison or a run.
 
-    - ``evidence``: the paired differences between the compared strategies; None for a run.
+    - ``evidence``: the paired differences between the compared strategies; None for a run, and if no main metric is
+      defined.
     - ``noise``: by model, the part of the differences between hospitals that chance alone explains.
     - ``before``: the first sentences, such as sentences on training and privacy.
     - ``names``: display names of the models in sentences.

@@ -1,7 +1,7 @@
 """The decision card: the findings of a comparison or of one run for a reader who has to act on them.
 
-A card has one line for each finding. The headline repeats every line that forbids a use of the model. The card is shown
-on pages and in the terminal, and stored in ``answer.json``.
+A card has one line for each finding. The headline repeats the findings that forbid a use of the model; if one forbids
+every use, it may omit the others. The card is shown on pages and in the terminal, and stored in ``answer.json``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Line:
     fact: str
     """The finding, one of :data:`FACTS`."""
     state: State
-    """``ok`` (demonstrated), ``warn`` (a fault is demonstrated), or ``open`` (the data leave it open)."""
+    """``ok`` (demonstrated), ``warn`` (a fault, or too little evidence to use the model), or ``open`` (the data leave
+    it open)."""
     text: str
     """One or a few sentences, with intervals where they are defined."""
     figure: Mapping[str, Any] | None = None
@@ -50,7 +51,7 @@ class Line:
     remedy: str = ""
     """The recommended action on the finding; may be empty."""
     forbids: bool = False
-    """Whether the finding forbids a use of the model. The headline then repeats it."""
+    """Whether the finding forbids a use of the model."""
     short: str = ""
     """The finding as a clause for the headline and the terminal; may be empty."""
     setting: str = ""
@@ -65,7 +66,7 @@ class MethodRow:
     key: tuple[str, str]
     """The label of the strategy, and the name of one of its models."""
     role: Role
-    """``taken`` (the card is about it), ``reference`` (training alone or on pooled rows), or ``method``."""
+    """``taken`` (the card is about it), ``reference`` (not federated, such as training alone), or ``method``."""
     mean: float
     """The mean main metric (AUROC or MAE) over hospitals and seeds."""
     difference: float = float("nan")
@@ -80,7 +81,8 @@ class MethodRow:
     """How the method compares with the recommended one; empty if it is not compared.
 
     - ``better`` or ``worse``: a difference is demonstrated.
-    - ``equal``: both limits of the interval are printed as 0 or, for AUROC, are within the margin of equivalence.
+    - ``equal``: both limits of the interval are printed as 0; or, for AUROC, they are within the margin of equivalence
+      and no difference is demonstrated.
     - ``no difference``: neither a difference nor equality is demonstrated.
     - ``one seed``: one training seed cannot compare methods.
     - ``says nothing``: the interval is too wide to be informative.
@@ -111,8 +113,8 @@ class Card:
     """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (equivalent), ``not shown``
     (undecided) or ``not tested`` (training alone was not run)."""
     recommended: str | None
-    """The label of the recommended strategy; None if methods were not compared, or if no use of its model is
-    permitted."""
+    """The label of the recommended strategy, with the model's name if the strategy has several models; None if methods
+    were not compared, or if no use of the model is permitted."""
     taken: str
     """The display name of the model that the card is about; may be empty."""
     predicts: str

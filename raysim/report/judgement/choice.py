@@ -1,7 +1,10 @@
-"""The choice of the method that a comparison recommends; no other module decides it.
+"""The choice of the method that a comparison recommends.
+
+:func:`raysim.report.judgement.compose.alone_is_taken` decides whether training alone is recommended instead.
 
 The intervals of all pairs of methods hold jointly. A method is better than another if the interval of their difference
-demonstrates it. Two methods are equivalent if this interval lies between minus and plus :data:`EQUIVALENT`.
+demonstrates it. Two methods are equivalent if neither is better, and this interval lies between minus and plus
+:data:`raysim.statistics.differences.paired.EQUIVALENT`.
 
 A method is unbeaten if no other method is better than it. The rules apply in this order:
 

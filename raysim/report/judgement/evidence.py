@@ -83,7 +83,7 @@ class Evidence:
     same_rows: tuple[bool, ...]
     """For each of ``references``, whether its difference in ``of_references`` uses all test rows of both methods."""
     alone: int | None
-    """The index of training alone in ``references``, the best if there are several; None if it was not run."""
+    """The index of training alone in ``references``, the best if there are several; None if there is none."""
     over_alone: tuple[Paired, ...]
     """For each of ``entries``, its main metric minus that of training alone; empty if training alone was not run."""
     over_alone_intervals: tuple[Limits, ...]

@@ -1,4 +1,4 @@
-"""Sentences for reports on groups of patients. They state only gaps within hospitals.
+"""Sentences for reports on groups of patients. They ascribe only gaps within hospitals to the model.
 
 A gap is the difference of AUROC (or error) between groups of patients. The gap over all rows mixes differences between
 groups with differences between hospitals.

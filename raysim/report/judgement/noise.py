@@ -49,7 +49,7 @@ class Noise:
     floor: NoiseFloor
     """The spread of the main metric (AUROC or MAE) over hospitals, compared with the spread by chance alone."""
     slope: SizeSlope
-    """The slope of AUROC on the logarithm of hospital size; NaN for a numeric label."""
+    """The slope of AUROC on the natural logarithm of hospital size; NaN for a numeric label."""
     gaps: Mapping[str, WithinGap] = field(default_factory=dict)
     """For each attribute of patients, the gap in the metric between groups within hospitals; empty except for a main
     model.
@@ -172,7 +172,8 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
     - ``excess`` with its interval: what a true spread between hospitals adds to ``floor``.
     - ``true`` with its interval: the measure without the noise of finite test rows.
 
-    The rows ``size_slope`` are slopes per unit of the logarithm of hospital size, with their interval in ``true``.
+    The rows ``size_slope`` are slopes of AUROC per unit of the natural logarithm of hospital size, with their interval
+    in ``true``.
     The rows ``<attribute>_within`` are gaps between groups of patients within hospitals, with their interval in
     ``true``. The rows ``<attribute>_gap`` are gaps over all rows, which are not tested.
     """

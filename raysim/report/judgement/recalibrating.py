@@ -44,10 +44,10 @@ class Proposal:
     text: str
     """The reason, with the estimated effect and cost."""
     log_loss: float
-    """The estimated change of log loss, the mean over seeds; NaN without validation rows."""
+    """The estimated change of log loss, the mean over seeds; NaN if validation rows do not suffice for an estimate."""
     labelled: float
-    """The number of validation rows at the median hospital; without validation rows, the number of labelled rows
-    that recalibration needs at a hospital.
+    """The number of validation rows at the median hospital; if ``log_loss`` is NaN, the number of labelled rows that
+    recalibration needs at a hospital.
     """
 
 

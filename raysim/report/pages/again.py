@@ -37,7 +37,8 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
 
     With ``for_sharing`` the page has pseudonyms and no small counts (:mod:`raysim.report.pages.sharing`). Returns the
     path of the file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, and an output file that
-    cannot be written or would replace a result.
+    cannot be written or would replace a result. With ``for_sharing``, it is also raised for a ``hospital``, an output
+    file that exists, and a page of neither a run nor a comparison.
     """
     path = folder / FILE
     if for_sharing and hospital is not None:

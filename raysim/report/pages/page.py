@@ -55,7 +55,7 @@ def comparison_page(
     - ``rounds``: one row for each strategy, model, seed and evaluated round.
     - ``differences``, ``evidence`` (paired differences) and ``card`` (the decision card) are computed if omitted.
     - ``before``: sentences that precede the reasons for the recommendation.
-    - ``results``: the runs; without them the page has nothing on single hospitals.
+    - ``results``: the runs; without them the page has no cards of hospitals.
     - ``noise``: differences between hospitals compared with chance, from :func:`raysim.report.judgement.noise.noise`.
     - ``part``: the evaluated part of the rows, such as ``test``.
     """
@@ -164,7 +164,7 @@ def run_page(
     """Build the report page of one run.
 
     - ``per_model``: one row per model, with the columns of ``per_seed`` (:mod:`raysim.report.tables`).
-    - ``result``: the run; without it the page has nothing on single hospitals.
+    - ``result``: the run; without it the page has no cards of hospitals.
     - ``training``: a sentence on convergence.
     - ``sizes``: sentences on how each model's performance depends on hospital size.
     - ``noise``: differences between hospitals compared with chance, from :func:`raysim.report.judgement.noise.noise`.

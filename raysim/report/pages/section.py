@@ -67,7 +67,7 @@ class Material:
     """The display names of models; of several models with equal results, only one is included."""
     looks: Looks
     results: Sequence[Result]
-    """The runs; empty if the page has nothing on single hospitals."""
+    """The runs; if empty, the page has no cards of hospitals."""
     supplement: Supplement
     noise: Mapping[Key, Noise]
     compared: bool
@@ -95,7 +95,10 @@ class Material:
 
     @property
     def best(self) -> Key | None:
-        """The model that a comparison recommends; None without ``evidence``."""
+        """The recommended one of the federated models; None without ``evidence``.
+
+        The decision card may recommend training alone instead.
+        """
         return None if self.evidence is None else self.evidence.entries[self.evidence.best].key
 
     @property

@@ -57,7 +57,7 @@ PLOTS = ("first", "forest", "accuracy_figures", "equity", "costs", "method")
 """The values that are lists of figures. Only figures that are in :data:`FIGURES` and not collapsed are kept."""
 
 NAMING = frozenset(("harm", "calibration"))
-"""The findings whose lines on the decision card name hospitals."""
+"""The findings from whose lines on the decision card parentheses with hospitals' names are removed."""
 
 UNITS = r"(?:rows?|events?|non-events?|patients?|stays?(?! as\b)|deaths?|admissions?)"
 SMALL = re.compile(rf"(?<![\w.,])([0-{LEAST - 1}](?:\.\d+)?)( (?:\w+ )?{UNITS}\b)")
@@ -177,10 +177,7 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
 
 
 def _card(card: Mapping[str, Any], pseudonym_of: Mapping[str, str]) -> dict[str, Any]:
-    """Return the decision card under pseudonyms, without lists of hospitals.
-
-    Lists are removed because a hospital's name that is a number could not be recognised there.
-    """
+    """Return the decision card under pseudonyms; the lines of :data:`NAMING` lose their lists of hospitals."""
     lines = []
     for line in card["lines"]:
         text = _without_lists(line["text"], pseudonym_of) if line["fact"] in NAMING else line["text"]

@@ -12,7 +12,8 @@ NOBODY: Values = {"hospitals": [], "tables": []}
 def values(material: Material) -> Values:
     """Return a card (a short text) for each hospital, and the hospitals' gains from the recommended model.
 
-    There are no cards if there are too many hospitals.
+    For a run, the gains are replaced by each hospital's main metric. There are no cards without runs, or if there are
+    too many hospitals.
     """
     results, hospitals, best = material.results, material.hospitals, material.best
     cards: Values = NOBODY

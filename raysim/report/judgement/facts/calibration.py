@@ -43,8 +43,8 @@ class Calibration:
         """The state of the decision card's line on calibration.
 
         - ``warn``: risks are wrong at some hospital or over all rows, or calibration differs between hospitals.
-        - ``ok``: at a share of at least :data:`ENOUGH_WITHIN` of hospitals, the interval of the ratio of observed to
-          expected events lies within the tolerance.
+        - ``ok``: at a share of at least :data:`ENOUGH_WITHIN` of the tested hospitals, the interval of the ratio of
+          observed to expected events lies within the tolerance.
         - ``open``: in all other cases.
         """
         if self.p <= ALPHA or self.by_hospital.bound.at_least or self.pooled_off:

@@ -1,4 +1,4 @@
-"""The headline of the decision card: the recommendation, and each finding that forbids a use."""
+"""The headline of the decision card: the recommendation, and findings that forbid a use."""
 
 from __future__ import annotations
 

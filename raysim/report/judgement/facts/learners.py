@@ -19,13 +19,13 @@ class Learners(NamedTuple):
     whole: str = ""
     """Sentences with the difference of every other learner from the learner of the recommended method."""
     short: str = ""
-    """A clause that names the more complex learners that are not demonstrably better."""
+    """A sentence that names the more complex learners that are not demonstrably better."""
 
 
 def learners(evidence: Evidence) -> Learners:
     """Compare every other learner with the learner of the recommended method.
 
-    Each learner is represented by its method with the best mean.
+    Each of the other learners is represented by its method with the best mean.
     """
     taken = evidence.entries[evidence.best]
     others = [name for name in evidence.learners if name != taken.learner and _of(evidence, name)]
