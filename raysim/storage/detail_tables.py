@@ -15,6 +15,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.measuring import subgroups
 from raysim.statistics.patient_groups.within import NOTHING, PairGap, WithinGap
+from raysim.storage.run_tables import clusters
 from raysim.strategies.base import Floats, Ids
 
 if TYPE_CHECKING:
@@ -100,13 +101,15 @@ def as_json(figures: AttackFigures) -> dict[str, Any]:
 
 
 def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> pd.DataFrame:
-    """Return one row per hospital: whether it is Byzantine, its cluster, and how much the attack harmed it."""
+    """Return one row per hospital: whether it is Byzantine, its cluster (as in ``hospitals.csv``), and how much the
+    attack harmed it.
+    """
     bad = set(figures.bad)
     return pd.DataFrame(
         {
             "hospital": federation.hospitals,
             "bad": [name in bad for name in federation.hospitals],
-            "cluster": [0] * len(federation.hospitals) if outcome.cluster is None else outcome.cluster,
+            "cluster": clusters(outcome),
             "harm": figures.per_hospital,
         }
     )

@@ -69,15 +69,22 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
             "n_train": trained,
             f"n_{part}": columns.pop("n").astype(np.int64),
             **{f"{name}_{part}": pd.array(columns.pop(name), dtype="Int64") for name in task.counts},
-            # A hospital that uses the global model (row 0) is in no cluster.
-            "cluster": None
-            if outcome.cluster is None
-            else pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64"),
+            "cluster": clusters(outcome),
             "model": model,
         }
         tail = {"n_total": stays, **rounds, "trained": _trained(outcome, model, len(federation.hospitals))}
         tables.append(pd.DataFrame(head | columns | intervals | tail))
     return pd.concat(tables, ignore_index=True)
+
+
+def clusters(outcome: Outcome) -> Any:
+    """Return each hospital's cluster, counted from 0, as an array ``[N]`` with gaps; None without clusters.
+
+    A hospital that uses the global model (row 0 of the models) is in no cluster.
+    """
+    if outcome.cluster is None:
+        return None
+    return pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64")
 
 
 def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:

@@ -306,6 +306,7 @@ def test_a_wrong_unit_is_that_of_recorded_values(tmp_path, monkeypatch, method, 
 def test_harm_is_what_honest_hospitals_lose(federation):
     from raysim.engine.attack_figures import attack_figures
     from raysim.storage.detail_tables import as_json, table
+    from raysim.storage.run_tables import hospitals_table
 
     strategy = Chip(clusters=3, alpha=1.0, mu=0.0)
     job = attacked(federation, strategy, {"attack": "sign_flip", "factor": 9.0, "share": 0.1}, rounds=3)
@@ -327,6 +328,8 @@ def test_harm_is_what_honest_hospitals_lose(federation):
     rows = table(federation, outcome, figures)
     assert rows["bad"].sum() == 1
     np.testing.assert_array_equal(rows["harm"], lost)
+    listed = hospitals_table(federation, outcome, "test").query("model == @model")
+    assert rows["cluster"].tolist() == listed["cluster"].tolist() == (outcome.cluster - 1).tolist()
 
 
 def test_the_weight_of_one_hospital_and_the_rules_coefficient_are_reported(federation):

@@ -38,6 +38,7 @@ def test_an_attack_is_reported_beside_the_same_run_without_it(tmp_path):
     assert (adversary["attack"], adversary["knowledge"], len(adversary["bad"])) == ("label_flip", "own", 2)
     rows = pd.read_csv(tmp_path / "attacked" / "attack.csv")
     assert set(rows["hospital"][rows["bad"]]) == set(adversary["bad"])
+    assert rows["cluster"].isna().all(), "there are no clusters"
     with_attack = pd.read_csv(tmp_path / "attacked" / "hospitals.csv").query("model == 'global'").set_index("hospital")
     without = pd.read_csv(tmp_path / "ruled" / "hospitals.csv").query("model == 'global'").set_index("hospital")
     lost = (without["auroc"] - with_attack["auroc"]).to_numpy()
