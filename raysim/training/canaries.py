@@ -33,7 +33,7 @@ class WithCanaries:
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """Return the model for ``n_features`` features, which include the columns of canaries.
 
-        Raises ``TypeError`` for models that do not consist of dense layers, such as boosted trees.
+        Raises ``TypeError`` on a GPU, and for models that do not consist of dense layers, such as boosted trees.
         """
         inner = build_model(
             self.family,

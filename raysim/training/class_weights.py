@@ -18,7 +18,10 @@ FIELD = "training.class_weights"
 
 
 def check(weights: ClassWeights, classes: int) -> None:
-    """Raise ``ConfigError`` for weights that do not fit a label with ``classes`` classes (0: a real-valued label)."""
+    """Raise ``ConfigError`` for weights that do not fit a label with ``classes`` classes, or that are all 0.
+
+    ``classes`` 0 means a real-valued label, which only ``none`` fits.
+    """
     if weights == "none":
         return
     if not classes:

@@ -94,7 +94,7 @@ def check_label(cls: type[Any], name: str, n_classes: int) -> None:
 def find_family(name: str, where: str = "model") -> type[Any]:
     """Return the class that is registered as ``name`` or, if ``name`` has a dot, the class at that import path.
 
-    Raises ``ConfigError`` if there is no such class; ``where`` is the configuration field that the error names.
+    Raises ``ConfigError`` if there is no such class; ``where`` is the configuration section that the error names.
     """
     cls = registry.load_class(name, f"{where}.class") if "." in name else registry.load("models", name, f"{where}.name")
     if not isinstance(cls, type):

@@ -33,7 +33,7 @@ class PrivateSteps:
     batch: Callable[[int], NDArray[np.int64]]
     """A function that returns the rows of the patients who are sampled in a step, ascending."""
     noise: Callable[[int, int], NDArray[np.floating]]
-    """A function ``noise(step, P)`` that returns ``P`` standard normal numbers, which the next call overwrites."""
+    """A function ``noise(step, P)`` that returns ``P`` standard normal numbers, which a later call may overwrite."""
     planted: NDArray[np.bool_] | None = None
     """A mask ``[n]`` of the rows that a privacy auditor has planted; None without an auditor. For such a row, the
     gradient with respect to the first layer's outputs is set to a unit vector, and that of later layers to 0."""

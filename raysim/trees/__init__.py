@@ -7,6 +7,7 @@
 - :mod:`raysim.trees.splits`: the best split of a node; :mod:`raysim.trees.growing`: a tree, level by level.
 - :mod:`raysim.trees.forest`: the trees of a model, and how they score rows; :mod:`raysim.trees.stored`: trees as a
   vector of parameters; :mod:`raysim.trees.json_export`: trees as JSON.
+- :mod:`raysim.trees.boosting`: boosting on rows that are all in one place.
 
 All sums are sums of whole numbers. They are therefore the same, bit for bit, in any order of rows or hospitals.
 """

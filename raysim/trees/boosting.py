@@ -29,7 +29,7 @@ class Rows:
     """
 
     def __init__(self, binned: Binned, y: NDArray[Any], margins: Ints) -> None:
-        """``y [n]`` are the labels, and ``margins [n, K]`` the initial margins in units of ``2^-40``."""
+        """``y [n]`` are the labels, and ``margins [n, K]`` the margins so far in units of ``2^-40``."""
         self._binned, self.y = binned, y
         self.margins = margins
 

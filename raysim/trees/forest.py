@@ -39,9 +39,12 @@ def words_of(task: TreeTask) -> int:
 class Forest:
     """The ``T`` trees of a model and the margins of a row before the first tree.
 
-    Fields have the names and shapes of :mod:`raysim.trees.stored`, with two differences: ``column`` is -1 for a node
-    that is not split, and ``threshold`` is infinite if all numbers go left. ``base`` and ``value`` are integers in
-    units of ``2^(scale - 40)``.
+    Fields are as in :mod:`raysim.trees.stored`, with these differences:
+
+    - ``column [T, I]`` counts from 0, and is -1 for a node that is not split.
+    - ``threshold [T, I]`` is infinite if all numbers go left.
+    - ``missing_left [T, I]`` is called ``missing`` there.
+    - ``base [K]`` and ``value [T, N]`` are integers in units of ``2^(scale - 40)``.
     """
 
     task: TreeTask

@@ -9,8 +9,9 @@ rules:
   value, missing values go to the side with more rows, or left if both sides have equally many.
 - "Missing against the rest" is also a split: all values go left, and missing values right.
 - Categories are sorted by ``G/(H + l2)`` (if equal, by their codes). Every prefix of this order is a candidate for the
-  left side. No other set of categories has a larger gain than the best of these prefixes (W. Fisher 1958). Categories
-  without rows go to the side of missing values.
+  left side. If ``l2`` is 0, no other set of categories has a larger gain than the best prefix, apart from ``min_rows``
+  (W. Fisher 1958). If ``l2`` is above 0, another set can have a larger gain. Categories without rows go to the side of
+  missing values.
 - If gains are equal (up to a relative difference of 1e-12), the first column is preferred, then the first bin, then the
   split that sends missing values left.
 """

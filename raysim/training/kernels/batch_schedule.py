@@ -33,8 +33,8 @@ class BatchSchedule:
 def padded(batch_size: int, n: int) -> int:
     """Return the number of rows to which the batches of a hospital with ``n`` rows are padded.
 
-    Possible results are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``. The result does not depend on other
-    hospitals, and therefore the shapes of the hospital's matrix products do not either.
+    The result is 1, 2, 3, 4, 6, 8, 12, 16 and so on, but at most ``batch_size``, if this is not 0. It does not depend
+    on other hospitals, and therefore the shapes of the hospital's matrix products do not either.
     """
     width = rows_per_batch(batch_size, n)
     grain = 1 << max(0, width.bit_length() - 2)

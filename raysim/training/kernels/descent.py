@@ -93,7 +93,8 @@ class StepRule(Protocol):
 class Sgd:
     """Plain SGD with proximal terms: ``theta <- (1 - lr w) theta - lr gradient + lr anchor``.
 
-    ``w`` and ``anchor`` are those of :func:`combined_proximal`, and ``lr`` is the learning rate.
+    ``w`` and ``anchor`` are those of :func:`combined_proximal`, and ``lr`` is the learning rate. The coefficient of
+    weight decay is added to ``w``, except for parameters without decay.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Penalties:
         self._axpy = BLAS[theta.dtype].axpy
 
     def add_gradient(self, into: Vector) -> None:
-        """Add the gradient of all these terms to the batch's gradient, ``into [P]``."""
+        """Add the gradient of all these terms to ``into [P]``."""
         if self._decay is not None:
             self._decay.add_gradient(self._theta, self._weight, into)
         elif self._anchor is not None:
@@ -133,10 +134,9 @@ class Penalties:
 
 
 class Momentum:
-    """SGD with momentum in torch's form, with proximal terms.
+    """SGD with momentum in torch's form, with proximal terms and weight decay.
 
-    A step is ``v <- 0.9 v + gradient + w theta - anchor; theta <- theta - lr v``, where ``w theta - anchor`` is the
-    gradient of the proximal terms.
+    A step is ``v <- 0.9 v + gradient + penalties; theta <- theta - lr v``, with the gradient of :class:`Penalties`.
     """
 
     lift = 0.0

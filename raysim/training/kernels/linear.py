@@ -146,7 +146,7 @@ class _Buffers:
     rows.
 
     ``rows [n, F+1]`` are the gathered rows with a constant last column for the bias. For a model with one logit ``z``,
-    all features are divided by 2. The residual ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` then needs no multiplication
+    all columns are divided by 2. The residual ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` then needs no multiplication
     and cannot overflow.
 
     Rows are first copied in order, and then gathered from the copy in the cache, which is faster than random access to

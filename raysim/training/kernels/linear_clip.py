@@ -1,7 +1,8 @@
 """Clipping in a linear model's private steps: a bound on each row's residual.
 
 The gradient of a row is the row's residual times its features. The gradient's norm is at most the clipping norm if the
-residual is at most the clipping norm divided by the norm of the features. This bound is the same in all steps.
+residual is at most the clipping norm divided by the norm of the features. This bound is the same in all steps. For
+patients with several rows, factors are computed in each step (:class:`.clipped.RowFactors`).
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ class LinearClip:
             finite = bounds > 0
             bounds, X = np.where(finite, bounds, 0), np.where(finite[:, None], X, 0)
         self.X = X
-        """The rows ``[n, F]``, with zeros in rows that are not finite."""
+        """The rows ``[n, F]``, with zeros in rows whose norm is not finite."""
         bounds = bounds.astype(X.dtype, copy=False)
         self._bounds = np.empty_like(bounds)
         self.columns = [(bounds, self._bounds)]
-        """A pair of arrays ``[n]``: the largest residual of each row, and memory for these values in the order of
-        gathered rows."""
+        """One pair of arrays ``[n]``: the largest residual of each row divided by ``unit``, and memory for these values
+        in the order of gathered rows."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Clip the gradients of a batch by reducing the rows' residuals ``z [b]``, in place.

@@ -81,8 +81,9 @@ class Passes:
     ) -> None:
         """Compute and store the activations of a batch, and the residuals of the last layer.
 
-        The residuals are the gradient of the summed loss with respect to the outputs ``[b, C]``. Each row's loss is
-        multiplied by its ``weights [b]`` (None: by 1). Rows without a label are padding, and get the residual 0.
+        The residuals are the gradient of the summed loss with respect to the outputs ``[b, C]``. ``labels [m]`` are
+        those of the first ``m`` rows; the other rows are padding, and get the residual 0. Each row's loss is multiplied
+        by its ``weights [m]`` (None: by 1).
         """
         z, last = self.outputs(layers, rows), self._batch(len(rows))[-1].residuals
         if len(labels) < len(rows):

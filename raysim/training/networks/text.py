@@ -1,7 +1,8 @@
 """Text networks of published experiments (Clust-PSI-PFL: Jimenez-Gutierrez et al., 2025), as ``torch`` modules.
 
 Rows ``[n, L]`` are token ids: whole numbers below ``vocabulary``, stored as floats like all features. The id 0 is
-padding, whose embedding is always zero. All hospitals use the same vocabulary, which the data set defines.
+padding. Its embedding has the gradient 0, and therefore stays zero unless privacy noise is added. All hospitals use the
+same vocabulary, which the data set defines.
 """
 
 from __future__ import annotations

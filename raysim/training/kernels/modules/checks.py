@@ -29,7 +29,7 @@ def check_autocast(value: object, device: str, precision: str) -> None:
 
 
 def check_entries(ids: NDArray[Any], entries: int) -> None:
-    """Raise ``ValueError`` if one of ``ids [n, L]`` is not a whole number from 0 to ``entries - 1``."""
+    """Raise ``ValueError`` if one of ``ids [n, L]`` is NaN, negative, or at least ``entries``."""
     wrong = ids[~((ids >= 0) & (ids < entries))]  # NaN is neither
     if wrong.size:
         raise ValueError(
@@ -57,9 +57,10 @@ def check_lazy(module: nn.Module, name: str) -> None:
 def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:
     """Check that a module can be trained, and return whether it draws random numbers in training (dropout).
 
-    Raises ``ConfigError`` if the module has no parameters, if it cannot turn rows ``[n, n_features]`` into outputs
-    ``[n, n_outputs]``, if it changes these rows, or if evaluation draws random numbers or combines rows. The check may
-    change the module's buffers.
+    Raises ``ConfigError`` if the module has no parameters, initial values that are not finite, or a layer with several
+    names. Raises it also if the module cannot turn rows ``[n, n_features]`` into outputs ``[n, n_outputs]``, if it
+    changes these rows, or if evaluation draws random numbers or combines rows. Modules with a ``lookup`` may combine
+    rows unnoticed. The check may change the module's buffers.
     """
     like = next(module.parameters(), None)
     if like is None:

@@ -22,7 +22,8 @@ class FlatModule:
     """The module ``cls(n_features, n_outputs, **options)`` on a device, with its state as one vector ``[P]``.
 
     The vector has the parameters in the order of ``named_parameters``, then the persistent floating-point buffers.
-    Raises ``ConfigError`` if the module cannot be constructed, or if outputs have the wrong shape.
+    Raises ``ConfigError`` if the module cannot be constructed or trained (:func:`.checks.check_module`), and
+    ``ResourceError`` if it is too large for this machine.
     """
 
     layout: Layout
@@ -30,9 +31,9 @@ class FlatModule:
     module: nn.Module
     """The module on the device, with the parameters of the last call of :meth:`become`."""
     parameters: list[nn.Parameter]
-    """The trainable parameters, in the order of the vector."""
+    """The module's parameters, in the order of the vector."""
     constant: dict[str, Tensor]
-    """The buffers that are not in the vector, by name."""
+    """The initial values of the buffers that are not in the vector, by name."""
     normed: list[nn.Module]
     draws: bool
     lookup: str | None

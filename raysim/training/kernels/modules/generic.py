@@ -4,16 +4,16 @@ The loop is also the reference for the hand-written kernels.
 
 Rules for buffers and random numbers:
 
-- Floating-point buffers (a batch norm's running means and variances) come after the parameters in the vector, and are
-  averaged over hospitals like parameters. No gradient, proximal term or optimiser changes them. Other buffers are not
-  sent, and have their initial values at the beginning of every local update.
+- Persistent floating-point buffers (a batch norm's running means and variances) come after the parameters in the
+  vector, and are averaged over hospitals like parameters. No gradient, proximal term or local optimiser changes them.
+  Other buffers are not sent, and have their initial values at the beginning of every local update.
 - For a batch of a single row, batch norm uses its running statistics and leaves them unchanged.
 - Random numbers (dropout's masks) depend only on seed, round, hospital, epoch and batch. Evaluation draws none.
 - Modules with buffers or random numbers are trained one hospital after another even on a GPU, because padded rows would
   count in batch statistics, and masks would depend on the cohort.
 
 If the features of a module are indices into one of its parameters, such as an embedding, the module's attribute
-``lookup`` may name this parameter. The indices are then checked before the steps of DP-SGD.
+``lookup`` may name this parameter. Each step of DP-SGD then checks the indices of its rows.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def bind_module(
     """Return the module ``cls(n_features, n_outputs, **options)`` as a :class:`raysim.training.base.Model`.
 
     It has one output per class, or one for a real-valued label (``n_classes`` 0). The options ``loss`` and ``autocast``
-    are not passed to ``cls``. Raises ``ConfigError`` if the module cannot be constructed, or if outputs have the wrong
-    shape.
+    are not passed to ``cls``. Raises ``ConfigError`` if one of these two options is unusable, and the errors of
+    :class:`FlatModule`.
     """
     options = dict(options)
     loss = choose(options.pop("loss", None), n_classes)

@@ -30,7 +30,10 @@ class Solver(Protocol):
         """Continue from the state ``moments``; to be called before the first step."""
 
     def leave(self, layout: Layout, moments: Moments) -> None:
-        """Store the optimiser's state in ``moments``, with zeros for buffers and for parameters without a gradient."""
+        """Store the optimiser's state in ``moments``; plain SGD has none.
+
+        Buffers, and parameters that never had a gradient, get zeros.
+        """
 
 
 def make_solver(name: str, parameters: Sequence[nn.Parameter], rate: float) -> Solver:
