@@ -153,6 +153,8 @@ def test_the_calibration_error_is_its_definition_beside_its_floor():
     assert 0 < floor.value[0] < floor.high[0] < 0.25
     metrics = calibration_metrics(counts, 10)
     assert metrics["calibration_error"] == by_name["calibration_error", None].value[0]
+    fewer, _ = measured(p[:99], y[:99], [0, 99])
+    assert np.isnan(calibration_metrics(fewer, 10)["calibration_error"]), "99 rows are too few, as at a hospital"
     bins = calibration_bins(counts, 3)
     assert bins.rows[0].tolist() == [60, 0, 40]
     assert bins.observed[0, [0, 2]].tolist() == [0.5, 0.5]

@@ -5,6 +5,7 @@ Undefined figures are NaN, with the reason in words. Definitions: ``docs/metrics
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Any, NamedTuple
@@ -97,12 +98,15 @@ def figures(
 
 
 def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
-    """Compute the calibration of the rows of all hospitals together."""
+    """Compute the calibration of the rows of all hospitals together.
+
+    The calibration error is NaN for fewer than :data:`BINNED_ROWS` rows, as at a single hospital.
+    """
     together = counts.together()
     large, _, slope = _coefficients(together)
     sums = binned(together, bins)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        error = np.abs(sums.events - sums.predicted).sum() / sums.rows.sum()
+    rows = sums.rows.sum()
+    error = np.abs(sums.events - sums.predicted).sum() / rows if rows >= BINNED_ROWS else math.nan
     return {
         "calibration_slope": float(slope.value[0]),
         "calibration_in_the_large": float(large.value[0]),
