@@ -26,7 +26,8 @@ def attack_figures(
     """Return how the attack affected a run of ``job`` on the federation ``data``.
 
     ``outcome`` is the run with the attack, and ``clean`` the same run without it. ``averaged`` is a run without attack
-    and without robust rule, in which all hospitals have equal weights. None means that there was no such run.
+    and without robust rule; strategies with the setting ``weights`` then use equal weights. None means that there was
+    no such run.
     """
     section, task = job.adversary, data.task
     if section is None:

@@ -193,8 +193,8 @@ class Outcome(Gathered):
     facts: dict[str, float] = field(default_factory=dict)
     """Further numbers about the run, by name, for instance from the strategy or from recalibration."""
     clusters_of_patients: Ids | None = None
-    """The number of each hospital's training rows in each of the ``G`` groups of ``division``, ``[N, G]``; None without
-    a division."""
+    """The number of each hospital's training rows in each of the ``G`` groups of ``division``, ``[N, G]``, noisy if
+    statistics have privacy noise; None without a division."""
     bad: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The ids of the Byzantine hospitals; empty without an attack."""
     attack: AttackFigures | None = None
@@ -259,8 +259,8 @@ class Outcome(Gathered):
     def participated(self, hospitals: int) -> Ids | None:
         """Return, for each hospital, the number of rounds in which it has sent an update or run a client program.
 
-        The result is None under a privacy guarantee, which assumes that client sampling is secret. An update that
-        arrived too late to be used counts as sent.
+        ``hospitals`` is the number of all hospitals. The result is None under a privacy guarantee, which assumes that
+        client sampling is secret. An update that arrived too late to be used counts as sent.
         """
         if self.privacy is not None:
             return None

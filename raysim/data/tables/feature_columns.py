@@ -78,7 +78,7 @@ def feature_columns(
     """Read the columns ``names`` of a table as features, in the table's order of rows.
 
     ``rows [N]`` is the position of each row in the file; None: the rows are the whole file. Raises ``DataError`` for
-    columns that are neither numbers nor categories.
+    columns that are neither numbers nor categories, and for unlisted columns with too many categories.
     """
     import pandas as pd
 
@@ -161,8 +161,11 @@ def _quoted(names: Sequence[str]) -> str:
 def _typed(
     table: pa.Table, name: str, asked: Literal["numeric", "categorical"] | None, reading: Reading
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
-    """Return the column ``name`` as numbers, truth values or texts; a :class:`Finding` on texts that were not converted
-    (None if all were); and notes for the user.
+    """Return the column ``name``, with texts converted to numbers or truth values if possible; a :class:`Finding`; and
+    notes for the user.
+
+    The finding describes texts that were not converted. It is None if all were, or if the column's type or the
+    configuration makes it categorical.
     """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):

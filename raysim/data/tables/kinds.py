@@ -142,7 +142,7 @@ class Finding:
 
     @property
     def one_unit(self) -> bool:
-        """Whether all units are the same, apart from capitals."""
+        """Whether the column has exactly one unit, apart from capitals."""
         return len({unit.casefold() for unit in self.units}) == 1
 
 

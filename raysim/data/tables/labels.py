@@ -139,7 +139,7 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
 
 
 def event_of(classes: Sequence[str]) -> str | None:
-    """Return the first of two classes if its name suggests the event (the positive class), else None.
+    """Return the first of two classes if only its name suggests the event (the positive class), else None.
 
     >>> event_of(["died", "survived"]), event_of(["0", "1"]), event_of(["mild", "severe"])
     ('died', None, None)

@@ -1,7 +1,7 @@
-"""Propose the roles of a table's columns: hospital, label, patient, sex and age, and columns that are not features.
+"""Propose the roles of a table's columns: hospital, label, patient, sex, age, ethnicity, and columns to drop.
 
-Proposals are based on names and values. Each proposal gives its reason and the other possible columns. Without evidence
-for a role, no column is proposed.
+Proposals are based on names and values. Those of the hospital, label and patient columns come with a reason and the
+other possible columns. Without evidence for a role, no column is proposed.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Proposal:
     - ``drop``: the columns that should not be features, each with the reason.
     - ``numbers``, ``categories``: the numbers of columns of each kind that remain as features.
     - ``event``: the class to propose for the key ``positive``; None if the key is not needed.
-    - ``classes``: the classes of the label with their numbers of rows; empty for a real-valued label.
+    - ``classes``: the classes of the label with their numbers of examined rows; empty for a real-valued label.
     - ``censored``: the proposed rule for reading values beyond a limit, such as ``<0.3``, by sign (``<``, ``>``).
     - ``na_values``: for each column, the texts that mean a missing value. ``units``: the units that follow its numbers.
-    - ``marks``: for each column of numbers with other texts, a list of the most frequent of these texts, joined in one
-      text.
+    - ``marks``: for each column of numbers whose other texts are limits, one unit or missing values, the most frequent
+      of these texts, joined in one text.
     """
 
     rows: int

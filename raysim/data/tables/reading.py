@@ -51,7 +51,7 @@ def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
 def filled(column: pa.ChunkedArray, marks: Sequence[str] = MISSING) -> pa.ChunkedArray:
     """Replace the texts ``marks``, with or without blanks around them, by nulls.
 
-    If all texts begin with blanks, these blanks are removed.
+    If all texts that are not empty begin with a space, leading blanks are removed.
     """
     if pa.types.is_string_view(column.type):
         column = pc.cast(column, pa.string())

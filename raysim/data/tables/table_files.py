@@ -130,10 +130,12 @@ def read_files(
 ) -> Files:
     """Read the tables of ``files`` and append their rows to one table.
 
-    Where a file lacks a column, values are missing; a remark says so unless the column is in ``dropped``. ``keys``,
-    ``usual`` and ``numeric`` are as in :func:`raysim.data.tables.table_file.read_table`. With ``named_after``, an added
-    column :data:`HOSPITAL` contains the hospital after which each row's file is named. Raises ``DataError`` naming
-    ``field`` for files that cannot be read, and for column names that differ only in spelling.
+    Where a file lacks a column, values are missing; a remark says so unless the column is in ``dropped``. ``as_text``,
+    ``keys``, ``usual`` and ``numeric`` are as in :func:`raysim.data.tables.table_file.read_table`. With
+    ``named_after``, an added column :data:`HOSPITAL` contains the hospital after which each row's file is named.
+
+    Raises ``DataError`` naming ``field`` for files that cannot be read or end with a row of totals, and for column
+    names that differ only in spelling.
     """
     read = [read_table(file, as_text, field, keys, usual, numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files

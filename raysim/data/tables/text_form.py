@@ -1,8 +1,7 @@
 """The form of a text table: encoding, separator, decimal mark, and lines above the column names.
 
 What the configuration does not name is recognised: the encoding from the whole file, the separator from the first
-lines. If two separators fit equally well and neither is the usual one, an error names the configuration key that
-decides.
+lines. If two separators fit equally well and neither is the usual one, an error is raised.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ WESTERN = "cp1252"
 """The assumed encoding of Western European texts that are not UTF-8: Latin-1 with the additions of Windows."""
 
 LINES = 1000
-"""The number of lines by which a file's separator is recognised."""
+"""The largest number of first lines by which a file's separator is recognised."""
 
 _BYTES = 1 << 20
 _BOMS = (

@@ -66,10 +66,11 @@ class HospitalGroup:
         self._evaluating = Evaluating(*arguments)
 
     def round(self, plan: RoundPlan, states: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
-        """Evaluate the server's models, then let the sampled hospitals train or run a client program.
+        """Evaluate models as requested, then let the sampled hospitals train or run a client program.
 
         Return this process's part of the round's result, and what hospitals store until the next round (empty if they
-        only run a client program that stores nothing). Raises :class:`TrainingDiverged` or :class:`HospitalFailed`.
+        only run a client program that stores nothing). Raises :class:`TrainingDiverged`, :class:`HospitalFailed`,
+        :class:`ResourceError` or :class:`StrategyError`.
         """
         began = time.perf_counter()
         states = states or {}

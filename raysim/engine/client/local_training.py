@@ -67,8 +67,8 @@ class CohortTraining:
     def train(self, chunk: int, result: PartialResult) -> HospitalStates:
         """Make all local updates, add the messages to ``result``, and return what hospitals store until the next round.
 
-        ``chunk`` is the number of updates that are trained together in one call. Raises :class:`TrainingDiverged` or
-        :class:`HospitalFailed`.
+        ``chunk`` is the largest number of updates that are trained together in one call. Raises
+        :class:`TrainingDiverged`, :class:`HospitalFailed`, :class:`ResourceError` or :class:`StrategyError`.
         """
         again = next((k for k, step in enumerate(self._plan.steps) if not step.trains), None)
         if again is not None:

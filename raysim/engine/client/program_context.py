@@ -236,7 +236,9 @@ def contexts_of(here: ProgramRun, mine: Sequence[int], states: HospitalStates) -
 
 
 def checked_at(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
-    """Call ``check``. If it raises an error, add the names of the client program and the hospital to the message."""
+    """Call ``check``. If it raises :class:`Invalid`, raise a :class:`StrategyError` that also names the client program
+    and the hospital.
+    """
     try:
         check()
     except Invalid as error:

@@ -132,7 +132,7 @@ class Sending:
 
     def check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
         """Raise :class:`TrainingDiverged` unless all entries of ``vector`` are finite and have magnitudes below
-        ``limit``.
+        ``limit``. If the hospital's training rows are not finite, :class:`HospitalFailed` is raised instead.
         """
         if np.abs(vector).max(initial=0.0) < limit:  # False for NaN, and for infinity whatever the limit
             return
@@ -152,8 +152,8 @@ class Sending:
         self._states.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
 
     def _add(self, leaving: Leaving, group: int, weight: float, vector: Parameters) -> None:
-        """Add ``weight`` times ``vector`` to the sum with index ``group``. Raises :class:`TrainingDiverged` if the
-        product is too large for the integers that store sums.
+        """Add ``weight`` times ``vector`` to the sum with index ``group``. Raises :class:`TrainingDiverged` for a model
+        that is too large for the integers that store sums.
         """
         if self._sums is None:
             return

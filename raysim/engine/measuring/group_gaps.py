@@ -27,7 +27,7 @@ from raysim.statistics.patient_groups.within import AttributeSums
 from raysim.strategies.base import Floats, Ids
 
 FEW_ROWS = 10_000
-"""The largest number of rows of a federation for which exact permutation tests are considered."""
+"""The largest number of evaluated rows of a federation for which exact permutation tests are considered."""
 
 CACHED_LABELS = 1 << 24
 """The largest number of permuted group labels that are cached for an attribute."""
@@ -55,8 +55,8 @@ class Rearranging:
         """Return the size of a hospital's message for an attribute, in units of four bytes. ``groups`` is the number of
         known groups.
 
-        For each permutation and pair of groups, the hospital sends two sums of eight bytes. For each group, it sends
-        two counts of four bytes, and six numbers of eight bytes.
+        For each permutation and pair of groups, the hospital sends two sums of eight bytes. For each group, two
+        counts of four bytes and six numbers of eight bytes are assumed; with a real-valued label, it sends fewer.
         """
         return 4 * len(pairs(groups)) * self.number(attribute) + 14 * groups
 
