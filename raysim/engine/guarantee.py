@@ -21,7 +21,8 @@ class PrivacyParameters:
     hospitals: int
     """The number of hospitals with training rows, or of all hospitals if noisy sizes hide which hospitals have rows."""
     patients: tuple[int, ...] = ()
-    """The number of patients or rows at each hospital, ``[N]``; empty if the guarantee protects whole hospitals."""
+    """The number of patients or rows at each hospital, ``[N]``, noisy if exact numbers are not public; empty if the
+    guarantee protects whole hospitals."""
     batch: int = 0
     """The batch size in patients or rows; 0 means that each training step uses all of them."""
     epochs: int = 1

@@ -132,7 +132,8 @@ class Round:
     """Virtual seconds from the run's start until the server had this round's models. NaN for training on pooled rows,
     which is not simulated; None without a virtual clock."""
     asked: int = 0
-    """The number of hospitals called in the round, counted again at every attempt; 0 without a virtual clock."""
+    """The number of hospitals called in the round, counted again at every attempt; 0 without a virtual clock, and
+    for pooled rows."""
     staleness: float = 0.0
     """The mean staleness of the updates: how many newer versions of the global model existed when an update was used.
     It is 0 without a virtual clock."""

@@ -74,8 +74,8 @@ class Evaluation:
         - ``order [N]``: indices that sort the hospitals of all processes by id.
         - ``rounds``: the smallest number of rounds that the run can have.
         - ``noise``: if given, only the metrics of one model are computed, from sums with privacy noise.
-        - ``sizes [N]``: the hospitals' numbers of training rows with privacy noise; None means that exact numbers are
-          public.
+        - ``sizes [N]``: the hospitals' numbers of training rows, or of patients if patients are protected, with privacy
+          noise; None means that exact numbers are public.
         - ``all_rows [N]``: the hospitals' numbers of rows, if ``federation`` has only some of these rows.
         """
         self._noise, self._sizes, self._all_rows = noise, sizes, all_rows
