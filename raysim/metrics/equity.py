@@ -55,7 +55,8 @@ def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict
 
     The names are those of :func:`equity`, with ``mae`` for ``auroc``, except that ``p90``, the 90 % quantile, replaces
     ``p10``. ``worst_decile`` is the mean of the ``ceil(M / 10)`` **highest** of ``M`` hospitals. A **positive**
-    ``size_bias`` means that larger hospitals have larger errors: **smaller hospitals do better**.
+    ``size_bias`` means that larger hospitals have larger errors: **smaller hospitals do better**. An infinite metric
+    counts as undefined.
     """
     return over_hospitals("mae", mae, test_rows, stays, larger=False)
 

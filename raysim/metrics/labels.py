@@ -54,9 +54,7 @@ class TaskKind:
 
     @property
     def intervals(self) -> tuple[Headline, Literal["worst_decile"]]:
-        """The two metrics over hospitals whose differences have bootstrap intervals: the weighted mean of the headline
-        metric, and its worst decile.
-        """
+        """The two metrics over hospitals whose differences have intervals: the headline metric's mean and worst decile."""
         return self.headline, "worst_decile"
 
     @property

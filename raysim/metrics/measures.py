@@ -142,7 +142,7 @@ class ScoreHistogram(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of this histogram, as a hospital sends it."""
+        """The number of bytes of the three arrays."""
         return int(self.bins.nbytes + self.positives.nbytes + self.negatives.nbytes)
 
 

@@ -27,9 +27,9 @@ searches with usual steps around this result: within ``NEAR`` in the multiplier'
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """The steps in which privacy losses are discretised; longer steps never make epsilon smaller.
 
-``INTERVAL`` is the default of dp-accounting. For patients at several hospitals, ``COARSE_INTERVAL`` is used for the
-reported epsilon and ``ROUGH_INTERVAL`` for quick estimates. ``COARSE_INTERVAL`` increases epsilon by about 1/5000, and
-``ROUGH_INTERVAL`` by 1/100 for thousands of rounds.
+``INTERVAL`` is the default of dp-accounting. For patients at several hospitals, :func:`epsilon` uses
+``COARSE_INTERVAL``, and :func:`rough` uses ``ROUGH_INTERVAL``. ``COARSE_INTERVAL`` increases epsilon by about 1/5000,
+and ``ROUGH_INTERVAL`` by 1/100 for thousands of rounds.
 """
 
 LARGE = 50.0

@@ -1,8 +1,8 @@
 """Events: the privacy cost of noisy releases, as plain values that an accountant composes.
 
 Differential privacy compares neighbours: two federations that differ in one privacy unit (a hospital, or a patient). In
-one of them, the unit contributes zero. A hospital that contributes zero is still counted, so the number of hospitals is
-public.
+one of them, the unit contributes zero. In mode ``local``, a hospital may instead contribute any other clipped update,
+which doubles the sensitivity. A hospital that contributes zero is still counted, so the number of hospitals is public.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random numbers for the noise on integer sums, from seeded streams or from the operating system."""
+"""Random numbers for noise, from seeded streams or from the operating system."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Noisy sums over privacy units (patients or single rows): each unit's contribution is clipped.
 
-All noisy statistics of hospitals except model updates use :func:`noisy_sum`. Adding or removing one unit changes a sum
-by at most the norm to which the unit was clipped.
+Noisy statistics, metrics and sums for preprocessing use :func:`noisy_sum`. Model updates, sums of programs and the bits
+of adaptive clipping do not. Adding or removing one unit changes a sum by at most the norm to which the unit was
+clipped.
 """
 
 from __future__ import annotations

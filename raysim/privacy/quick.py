@@ -1,7 +1,7 @@
 """Quick bounds of epsilon for many hospitals: Rényi divergences of integer orders, in closed form.
 
-These upper bounds are typically 10 to 30 % larger than the reported epsilon, which :mod:`raysim.privacy.accountant`
-computes. They are used to choose the noise of hundreds of hospitals.
+These upper bounds are typically 10 to 30 % larger than the epsilon of :mod:`raysim.privacy.accountant`. If each
+hospital adds noise to its own gradient steps, these bounds determine the noise and are the reported epsilons.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ class Statement:
     """The adversary for whom :attr:`epsilon` is stated: ``outsider``, ``peer`` or ``server``."""
     delta: float
     epsilons: Mapping[str, float] = field(default_factory=dict)
-    """The epsilon for each adversary; infinite if hospitals sent messages that neither have noise nor are declared
-    public."""
+    """The epsilon for each adversary. It is infinite if hospitals sent messages that neither have noise nor are
+    declared public, or if this adversary sees sums of updates without noise."""
     covered: Mapping[str, float] = field(default_factory=dict)
-    """For each adversary, the epsilon of the messages with noise, as if hospitals had sent nothing else."""
+    """For each adversary, the epsilon of the messages in :attr:`covers`, as if hospitals had sent nothing else."""
     covers: tuple[str, ...] = ()
     """The kinds of messages with noise."""
     declared_public: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Statement:
     noise_multiplier: float | None = None
     """The standard deviation of the noise, in multiples of ``clip``; None if each hospital has its own multiplier."""
     clip: float = math.inf
-    """The norm to which updates, or patients' gradients, are clipped."""
+    """The norm to which updates, or the gradients of patients or rows, are clipped."""
     by_hospital: Mapping[str, tuple[float, float]] | None = None
     """The smallest (``least``), the ``median`` and the largest (``most``) of hospitals' epsilons, each with the same
     statistic of hospitals' noise multipliers. None unless each hospital adds noise to its own gradient steps."""

@@ -110,7 +110,7 @@ def of_rows(
     *,
     risks: bool = True,
 ) -> Unseen:
-    """Evaluate a model's predictions on ``rows``, which has the test rows of each hospital.
+    """Evaluate a model's predictions on ``rows``, which has the evaluated rows of each hospital.
 
     If ``risks`` is false, only the ranking of predictions is evaluated.
     """

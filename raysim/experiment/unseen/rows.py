@@ -54,7 +54,7 @@ MOST_NOTES = 3
 
 @dataclass(frozen=True, eq=False)
 class JudgedRows:
-    """The test rows of one left-out hospital, with one model's predictions."""
+    """The evaluated rows of one hospital, with one model's predictions."""
 
     margins: NDArray[Any]
     ranked: NDArray[Any]

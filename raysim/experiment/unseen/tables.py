@@ -45,7 +45,8 @@ FEWEST_DECISIONS = 30
 """Hospitals with fewer rows than this are left out of the mean gain in net benefit."""
 
 MOST_LACKING = 0.1
-"""A mean that leaves out more than this share of hospitals is undefined."""
+"""Means of the ratio of observed to expected events, and of calibration in the large, are undefined if more than this
+share of hospitals has too few rows of a class: see :func:`_many_lack`."""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
@@ -149,7 +150,8 @@ def _many_lack(n: NDArray[Any], events: NDArray[Any], needed: int) -> bool:
 def _pooled_ratio(ratio: NDArray[Any], n: NDArray[Any], events: NDArray[Any]) -> Pooled:
     """Pool the logarithms of hospitals' ratios of observed to expected events. The result has ratios, except ``tau``.
 
-    The logarithm is undefined for hospitals without events or without other rows.
+    The logarithm is undefined for hospitals without events. The result is NaN if too many hospitals have only rows of
+    one class.
     """
     if _many_lack(n, events, 1):
         ratio = np.full_like(ratio, np.nan)
@@ -249,7 +251,8 @@ def differences(
 
     One row has hospitals' AUROC when they take part in training minus their AUROC when left out. Another row has the
     AUROC at left-out hospitals minus the AUROC of the reference at the same hospitals. The reference is the model of
-    the strategy ``reference`` that :func:`~raysim.report.tables.baseline_of` returns.
+    the strategy ``reference`` that :func:`~raysim.report.tables.baseline_of` returns. In this second row, models are
+    adapted with the smallest configured number of labelled rows.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
     models = list(dict.fromkeys((each.strategy, each.model) for each in at_once))

@@ -20,7 +20,7 @@ COLUMNS = {"auroc": ("AUROC", 3), "observed_over_expected": ("observed/expected"
 """The metrics in the table of hospitals, with heading and number of decimals."""
 
 IN_BLOCK = 2
-"""The number of columns that the terminal prints next to hospitals' names: the first of :data:`COLUMNS`."""
+"""The number of metrics that the terminal prints for each hospital: the first of :data:`COLUMNS`."""
 
 
 SECTIONS = (

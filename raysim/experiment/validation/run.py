@@ -1,6 +1,7 @@
 """``raysim validate``: how an existing model performs at every hospital of a federation, and at the next hospital.
 
-The model is evaluated on all rows of each hospital, or only on the test rows if it was trained on the same data.
+The model is evaluated on all rows of each hospital, or only on the test rows if it was trained on the same data
+with the same split.
 Metrics are computed and pooled as in :mod:`raysim.experiment.unseen`.
 """
 

@@ -128,7 +128,7 @@ def _with_interval(triple: tuple[float, float, float]) -> str:
 
 
 def _short(value: float) -> str:
-    """Format an estimate with :data:`FIGURES` significant digits."""
+    """Format an estimate with at least :data:`FIGURES` significant digits, but at most as many decimals."""
     if not math.isfinite(value):
         return "undefined"
     size = math.floor(math.log10(abs(value))) if value else 0
