@@ -54,7 +54,9 @@ class TaskKind:
 
     @property
     def intervals(self) -> tuple[Headline, Literal["worst_decile"]]:
-        """The two metrics over hospitals whose differences have intervals: the headline metric's mean and worst decile."""
+        """The two metrics over hospitals whose differences have intervals: the mean of the headline metric, and the
+        worst decile.
+        """
         return self.headline, "worst_decile"
 
     @property

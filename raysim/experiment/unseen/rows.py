@@ -47,6 +47,7 @@ def notes_of(run: LeftOut) -> Iterator[str]:
 
 
 Joins = int | Literal["all"]
+"""How many labelled rows of a left-out hospital adapt a model; ``all`` means all rows that are not kept for testing."""
 
 MOST_NOTES = 3
 """Largest number of printed sentences on columns that differ at left-out hospitals."""
@@ -57,7 +58,9 @@ class JudgedRows:
     """The evaluated rows of one hospital, with one model's predictions."""
 
     margins: NDArray[Any]
+    """The model's output for each row, ``[n]``, or for each row and class, ``[n, C]``; NaN if no model can be used."""
     ranked: NDArray[Any]
+    """The outputs by which rows are ranked: those before a recalibration with the hospital's labelled rows."""
     y: NDArray[Any]
     patients: NDArray[np.int64]
     place: int
