@@ -1,8 +1,8 @@
 """The data of all hospitals, immutable and memory-mapped.
 
 The rows of all hospitals are concatenated. Within a hospital, training rows are first, then validation rows, then test
-rows. A federation is a folder of plain ``.npy`` arrays and a ``federation.json``. Every process maps these files into
-memory and reads only the rows that it uses.
+rows. A federation is a folder of numpy arrays and JSON files. Every process maps features and labels into memory, and
+reads only the rows that it uses.
 """
 
 from __future__ import annotations

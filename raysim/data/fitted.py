@@ -117,7 +117,7 @@ class Preprocessing:
     """A preprocessing that was fitted on training rows or follows from declared ranges.
 
     - ``method``: one of the methods in :mod:`raysim.data.preprocessing`.
-    - ``columns``: the source's columns, in the source's order.
+    - ``columns``: the columns that become features, in the source's order.
     - ``hospital``, ``label``: the names of the columns that contain the hospital and the label.
     - ``classes``: the classes of the label; of two classes, the second is the event. Empty for a real-valued label.
     - ``reading``: the rules by which the source's columns were read.

@@ -6,8 +6,8 @@ library FedArtML; the weighted earth mover's distance is from Y. Zhao et al., *F
 2018.
 
 Metrics of labels compare the shares of classes between hospitals that have rows. They are computed from
-``counts [H, C]``, the number of rows of each class at each hospital. A metric that is a mean over pairs of hospitals is
-NaN for fewer than two hospitals.
+``counts [H, C]``, the number of rows of each class at each hospital. The Jensen-Shannon distance, and every mean over
+pairs of hospitals, is NaN for fewer than two hospitals.
 """
 
 from __future__ import annotations

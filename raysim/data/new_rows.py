@@ -1,7 +1,7 @@
 """Read new rows with the columns that a run was trained with, from a CSV or Parquet file or a data frame.
 
 Other columns are ignored. Every feature column must be present: a column left out by mistake would count as missing in
-all rows. Single values may be missing in any column.
+all rows. Single values may be missing in any feature column, unless the preprocessing is ``none``.
 """
 
 from __future__ import annotations

@@ -126,9 +126,9 @@ def prepare(
     """Fit a preprocessing on the training rows, and compute the features of all rows, in the order ``order [N]``.
 
     ``train [N]`` is a mask of the training rows in the new order. The methods ``standard`` and ``median`` scale numeric
-    columns and give each category of training rows a 0/1 feature. Other categories are 0 in all of these features. Each
-    column with a missing training value gets a flag ``<column>_missing``, unless ``flags`` is false or the method is
-    ``raw``. A column without any training value is left out.
+    columns. All methods except ``raw`` give each category of training rows a 0/1 feature; other categories are 0 in all
+    of these features. Each column with a missing training value gets a flag ``<column>_missing``, unless ``flags`` is
+    false or the method is ``raw``. A column without any training value is left out.
 
     ``hospitals`` is the number of hospitals with training rows, and ``into`` a folder for the features. Raises
     ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.

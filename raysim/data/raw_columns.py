@@ -41,8 +41,8 @@ class RawColumns:
 
     @staticmethod
     def of(features: pd.DataFrame) -> RawColumns:
-        """Return the columns of a data frame by kind. Raises ``DataError`` for a column of neither numbers nor pandas
-        categories.
+        """Return the columns of a data frame by kind. Raises ``DataError`` for a frame without columns, and for a column
+        of neither numbers nor pandas categories.
         """
         import pandas as pd
 
@@ -69,7 +69,7 @@ class RawColumns:
 
 
 def refuse_missing(table: RawColumns, rows: NDArray[np.int64]) -> None:
-    """Raise ``DataError`` that names the first column with a missing value in ``rows [n]``."""
+    """Raise ``DataError`` if a value is missing in ``rows [n]``; the error names a column of missing values."""
     counts = np.zeros(len(table.numeric), np.int64)
     for at in slices(len(rows)):
         counts += np.isnan(table.values[rows[at]]).sum(axis=0)

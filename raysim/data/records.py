@@ -26,7 +26,8 @@ class Records:
     - ``features [N, *]``: float32 columns (NaN: not recorded) and pandas categorical columns.
     - ``y [N]``: class indices into ``classes``, or finite numbers in the label's unit if ``classes`` is empty.
     - ``silo [N]``: the name of the row's hospital, as text.
-    - ``group [N]``: the group of each row, usually its patient; all rows of a group are in one part. None: no groups.
+    - ``group [N]``: the group of each row, usually its patient. A split by groups never divides a group. None: no
+      groups.
     - ``part [N]``: 0 train, 1 validation, 2 test. None: the source does not divide its rows.
     - ``patients``: known attributes of patients, each ``[N]``: ``sex`` and ``ethnicity`` as text, ``age`` in years
       (NaN: unknown).

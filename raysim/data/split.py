@@ -151,8 +151,8 @@ def assign(
     as its patient; a group is never divided. If ``group`` is None, each row is a group. Each hospital permutes its
     groups with a random stream of its own, which depends on ``seed`` and the hospital's name. The first groups are for
     training, the next for validation, and the rest for test. The numbers of rows are as close as possible to the
-    fractions. Training gets at least one group. A group that also has rows at an earlier hospital keeps the part that
-    it got there. Its rows also count towards the later hospital's fractions.
+    fractions. A group that also has rows at an earlier hospital keeps the part that it got there. Its rows also count
+    towards the later hospital's fractions. Training gets at least one group, unless all groups keep another part.
     """
     part = np.empty(len(home), np.int8)
     by_hospital = np.argsort(home, kind="stable")

@@ -24,7 +24,7 @@ def with_patients(
 
     Canary ``i`` has ``rows`` training rows at hospital ``hospital[i]``. ``columns`` features are added after the
     federation's own. In a canary's rows, the added feature with index ``column[i]`` is ``length``, and all other
-    features are 0.
+    features are 0. Labels and attributes of these rows are copied from the first row of ``federation``.
     """
     F, total = federation.X.shape[1], len(federation.y)
     order, bounds = [], federation.bounds.copy()

@@ -46,7 +46,7 @@ def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Fe
 def newcomer(
     federation: Federation, hospital: int, train: NDArray[np.int64], test: NDArray[np.int64], folder: Path
 ) -> Federation:
-    """Store one hospital as a federation in ``folder``, and return the federation.
+    """Store one hospital as a federation in ``folder``, which must exist, and return the federation.
 
     Its training rows ``train`` and test rows ``test`` are positions in ``federation``. Features are copied without a
     new preprocessing.

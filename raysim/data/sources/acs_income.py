@@ -3,8 +3,8 @@
 F. Ding, M. Hardt, J. Miller, L. Schmidt: *Retiring Adult: New Datasets for Fair Machine Learning*, NeurIPS 2021.
 
 The files are the person files ``psam_p<state>.csv`` of the American Community Survey, as folktables downloads them.
-Rows are people older than 16 years who worked at least an hour a week, earned more than 100 dollars and have a survey
-weight of at least 1.
+Rows are people older than 16 years who worked at least an hour a week, had an income above 100 dollars and have a
+survey weight of at least 1.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ABOVE = 50_000
 
 
 class AcsIncome(Pooled):
-    """ACSIncome: incomes above 50,000 dollars, from the person files of the census below the folder ``path``."""
+    """ACSIncome: incomes above 50,000 dollars, from the survey's person files below the folder ``path``."""
 
     predicts: ClassVar[str] = "income above 50,000 dollars"
 
     path: Path
     """The folder of the survey's files."""
     states: tuple[str, ...] | None = Field(None, min_length=1)
-    """States to use, such as [CA, TX]; null uses all states in the folder."""
+    """Codes of the states to use, as in file names, such as ["06", "48"]; null uses all states in the folder."""
 
     def files(self) -> Iterator[Path]:
         files = sorted(self.path.rglob("psam_p*.csv"))

@@ -33,7 +33,7 @@ class AmazonReviews(Texts):
     predicts: ClassVar[str] = "product category of a review"
 
     path: Path
-    """The file or folder of the reviews."""
+    """The folder of the files of reviews."""
     silo: Literal["partition", "user"] = "partition"
     """What counts as a hospital: parts of a ``partition``, or each ``user``."""
     length: int = Field(100, ge=1, description="number of words used of a review, from its beginning")

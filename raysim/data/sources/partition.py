@@ -28,8 +28,9 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     """Return the hospital of each row, ``[n]``. Each class is divided among hospitals by shares from a symmetric
     Dirichlet distribution with parameter ``alpha``.
 
-    A hospital that already has ``n / hospitals`` rows gets no rows of later classes. With small ``alpha``, hospitals
-    have few classes; with large ``alpha``, their class shares are about those of all rows.
+    A hospital that already has ``n / hospitals`` rows gets no rows of later classes; only the last hospital may still
+    get a row of a class, by rounding. With small ``alpha``, hospitals have few classes; with large ``alpha``, their
+    class shares are about those of all rows.
 
     Sampling is repeated up to 1000 times, until every hospital has at least ``min_size`` rows. Raises ``DataError`` if
     all tries fail, if there are too many hospitals for the number of rows, or if ``alpha`` is too large for sampling.

@@ -35,7 +35,7 @@ class Sent140(Texts):
     predicts: ClassVar[str] = "sentiment of a tweet"
 
     path: Path
-    """The file or folder of the tweets."""
+    """The folder of the files of tweets."""
     silo: Literal["partition", "user"] = "partition"
     """What counts as a hospital: parts of a ``partition``, or each ``user``."""
     length: int = Field(30, ge=1, description="number of words used of a tweet, from its beginning")

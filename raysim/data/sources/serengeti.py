@@ -42,8 +42,8 @@ _YEAR, _DAY = 365.25, 86_400.0  # days, seconds
 class Serengeti(Homed):
     """Snapshot Serengeti: which of the ``species`` most frequent species a capture shows, from the folder ``path``.
 
-    Features are count, behaviour, time and place. With ``silo: site``, the 225 camera sites are hospitals, and the
-    position of the camera is not a feature.
+    Features are count, behaviour, time and place. With ``silo: site``, each camera site is a hospital, and the position
+    of the camera is not a feature.
     """
 
     predicts: ClassVar[str] = "species of an animal"

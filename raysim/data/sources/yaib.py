@@ -56,8 +56,8 @@ class Yaib(BaseModel):
 
     Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
     value. If every hour has a label, the label of the hour after the first ``hours`` is used. Stays without this label
-    are left out. A label of truth values, or of 0 and 1, has two classes; decimal numbers are predicted as numbers.
-    Rows before admission are left out.
+    are left out. A label stored as truth values, or as the whole numbers 0 and 1, has two classes; a label stored as
+    floats is predicted as a number. Rows before admission are left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

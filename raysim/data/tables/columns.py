@@ -92,7 +92,7 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
     """Return the column ``name`` as text: numbers in canonical form (``1.5`` for ``1.50``), truth values as True or
     False, and NaN as null.
 
-    Raises ``DataError`` for infinite numbers, lists, records and bytes.
+    Raises ``DataError`` for infinite numbers, lists, records, and bytes that are not UTF-8.
     """
     column = table.column(name)
     try:

@@ -48,8 +48,8 @@ class Eicu(BaseModel):
     - ``silo``: what counts as a hospital: ``hospital``, ``ward``, or ``region_beds`` (region and number of beds).
     - ``hours``: the prediction time in hours after unit admission; no later record is a feature. By default 24, and 6
       for ``los``, whose label is known at hour 24.
-    - ``minimum_hours``: stays that ended earlier are left out. By default 0 for mortality (the prediction for a stay
-      that ended before ``hours`` is made at its end), ``hours`` for ``los`` and ``los_days``, and 48 for ``aki``.
+    - ``minimum_hours``: stays that ended by this hour are left out. By default 0 for mortality (the prediction for a
+      stay that ended before ``hours`` is made at its end), ``hours`` for ``los`` and ``los_days``, and 48 for ``aki``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
