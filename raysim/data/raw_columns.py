@@ -41,8 +41,8 @@ class RawColumns:
 
     @staticmethod
     def of(features: pd.DataFrame) -> RawColumns:
-        """Return the columns of a data frame by kind. Raises ``DataError`` for a frame without columns, and for a column
-        of neither numbers nor pandas categories.
+        """Return the columns of a data frame by kind. Raises ``DataError`` if there is no column, and for a column of
+        neither numbers nor pandas categories.
         """
         import pandas as pd
 

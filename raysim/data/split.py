@@ -274,7 +274,7 @@ def number(name: str) -> int:
 
 def groups(by: str | None, group: NDArray[Any] | None, source: str) -> tuple[str, NDArray[np.int64] | None]:
     """Return whether rows are divided by ``row``, ``patient`` or a column, and the group of each row, ``[N]``. None
-    means that each row is a group.
+    means that each row is a group. Raises ``DataError`` if ``by`` names groups that the source does not give.
     """
     if by == "row" or (by is None and group is None):
         return "row", None

@@ -37,7 +37,7 @@ class Hours:
     """The length of an hour in the unit of each file's column ``time``, and notes on the times of a cohort."""
 
     length: Mapping[str, int]
-    """How many units of the column ``time`` make an hour, by the name of the file without its ending, such as ``dyn``."""
+    """How many units of the column ``time`` make an hour, by the name of the file's view, such as ``dyn``."""
     notes: tuple[str, ...]
     """Notes on the unit, steps of several hours, and rows that are left out."""
 

@@ -55,9 +55,9 @@ class Yaib(BaseModel):
     """Stays of an hourly cohort of Yet Another ICU Benchmark.
 
     Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
-    value. If every hour has a label, the label of the hour after the first ``hours`` is used. Stays without this label
-    are left out. A label stored as truth values, or as the whole numbers 0 and 1, has two classes; a label stored as
-    floats is predicted as a number. Rows before admission are left out.
+    value. If every hour has a label, the label of the hour after the first ``hours`` is used. Stays without this label,
+    or without a hospital in the eICU tables, are left out. A label stored as truth values, or as the whole numbers 0
+    and 1, has two classes; a label stored as floats is predicted as a number. Rows before admission are left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
