@@ -43,7 +43,7 @@ def protocol_seconds(size: int, lost: int = 0) -> float:
 
 
 def _round(ids: np.ndarray, count: int, vectors: np.ndarray, lost: int) -> None:
-    secure = SecureSum(ids, count, default_threshold(count), 3, Lost(before_mask=frozenset(range(lost))), 1, 1, 0)
+    secure = SecureSum(ids, count, default_threshold(count + 1), 3, Lost(before_mask=frozenset(range(lost))), 1, 1, 0)
     total = np.zeros(vectors.shape[1], dtype=np.uint64)
     for i in secure.masking:
         total += secure.masked(i, vectors[i])

@@ -27,12 +27,12 @@ def degree(given: Literal["auto", "all"] | int, m: int) -> int:
     return default_neighbours(m) if given == "auto" else min(int(given), m - 1)
 
 
-def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
-    """Return how many secret shares are needed to reconstruct a secret of a hospital with ``degree`` neighbours among
-    ``m`` hospitals.
+def threshold(given: Literal["auto"] | int, degree: int) -> int:
+    """Return how many secret shares are needed to reconstruct a secret of a hospital with ``degree`` neighbours. The
+    hospital and its neighbours hold one share each.
     """
-    holders = m if degree >= m - 1 else degree
-    return min(default_threshold(holders) if given == "auto" else int(given), degree + 1)
+    holders = degree + 1
+    return min(default_threshold(holders) if given == "auto" else int(given), holders)
 
 
 def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
@@ -52,8 +52,8 @@ def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
     return {int(ring[at]): np.sort(ring[(at + steps) % m]) for at in range(m)}
 
 
-def default_threshold(around: int) -> int:
+def default_threshold(holders: int) -> int:
     """Return how many secret shares are needed to reconstruct a secret: the smallest number above two thirds of
-    ``around``, the number of hospitals that share the secret.
+    ``holders``, the number of hospitals that hold one share each.
     """
-    return 2 * around // 3 + 1
+    return 2 * holders // 3 + 1

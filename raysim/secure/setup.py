@@ -40,7 +40,7 @@ class SetupSums:
         secure = SecureSum(
             ids=np.arange(m),
             neighbours=degree,
-            threshold=graph.threshold(self.threshold, m, degree),
+            threshold=graph.threshold(self.threshold, degree),
             minimum=m,
             lost=Lost(),
             seed=seed,

@@ -85,9 +85,17 @@ def test_neighbours():
 
 def test_how_many_neighbours_and_shares_there_are():
     assert [graph.degree("all", 9), graph.degree("auto", 208), graph.degree(4, 9), graph.degree(20, 9)] == [8, 30, 4, 8]
-    assert [graph.threshold("auto", m, k) for m, k in ((11, 10), (11, 8), (208, 30), (3, 2))] == [8, 6, 21, 3]
-    assert graph.threshold("auto", 10, 8) == 6, "one of them is not a neighbour"
-    assert [graph.threshold(5, 10, 9), graph.threshold(50, 10, 9)] == [5, 10]
+    assert [graph.threshold("auto", k) for k in (10, 8, 30, 2)] == [8, 7, 21, 3]
+    assert graph.threshold("auto", graph.degree("auto", 32)) == 16, "16 of 23 shares"
+    assert [graph.threshold(5, 9), graph.threshold(50, 9)] == [5, 10]
+
+
+def test_more_than_two_thirds_of_the_shares_are_needed():
+    for m, given in itertools.product(range(3, 60), ("auto", "all", 2, 8)):
+        ids, k = np.arange(m), graph.degree(given, m)
+        holders = 1 + len(graph.neighbours(ids, k, 1, 1)[0])
+        needed = graph.threshold("auto", k)
+        assert 3 * (needed - 1) <= 2 * holders < 3 * needed
 
 
 def test_bytes():

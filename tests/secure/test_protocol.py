@@ -28,7 +28,7 @@ def summed(secure, vectors):
 def made(ids, lost, *, count=None, threshold=None, minimum=3, seed=1):
     m = len(ids)
     count = m - 1 if count is None else count
-    holders = min(count, m - 1) + (count >= m - 1)
+    holders = min(count, m - 1) + 1
     return SecureSum(np.asarray(ids), count, threshold or default_threshold(holders), minimum, lost, seed, 4, 0)
 
 

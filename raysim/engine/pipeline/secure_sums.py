@@ -293,7 +293,7 @@ class SecureSums(Step):
             return None
         least = sure_to_be_left(section, m) if self._noisy else section.minimum
         count = graph.degree(section.neighbours, m)
-        threshold = graph.threshold(section.threshold, m, count)
+        threshold = graph.threshold(section.threshold, count)
         stages = section.drop if self._loses else ()
         lost = Lost(*(self._lost(round, stage, chance, ids) for stage, chance in stages))
         return SecureSum(ids, count, threshold, least, lost, self._seed, round, group)

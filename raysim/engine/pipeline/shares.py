@@ -20,4 +20,4 @@ def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
     # Imported only here: most runs have no secure aggregation.
     from raysim.secure.graph import threshold
 
-    return min(max(section.minimum, threshold(section.threshold, hospitals, hospitals - 1)), hospitals)
+    return min(max(section.minimum, threshold(section.threshold, hospitals - 1)), hospitals)
