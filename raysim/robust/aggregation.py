@@ -94,7 +94,7 @@ class Aggregation:
 
         def trusted(updates: Floats, f: int) -> Aggregate:
             if root is None:
-                raise ValueError("root: is None, but FLTrust needs an update of the server's own; give root")
+                raise ValueError("root: is None, but FLTrust needs the update of a trusted hospital; give root")
             return selecting.fltrust(updates, root)
 
         def several(updates: Floats, f: int) -> Aggregate:
@@ -133,8 +133,10 @@ def nearest_neighbours(updates: Floats, f: int) -> Floats:
 
 
 def bucket_size(m: int, f: int) -> int:
-    """Return the largest size of buckets with which ``f`` wrong updates among ``m`` are still tolerated: ``max(1,
-    floor(m / (2 * f)))``, or 1 if ``f`` is 0.
+    """Return the size of buckets of ``m`` updates, ``f`` of which are wrong.
+
+    It is ``max(1, floor(m / (2 * f)))``, or 1 if ``f`` is 0. If ``m`` is a multiple of ``2 * f``, there are only
+    ``2 * f`` buckets, which are too few for most rules.
     """
     return max(1, m // (2 * f)) if f else 1
 

@@ -104,8 +104,8 @@ def _weighted_middle(updates: Floats, weights: Floats) -> Floats:
 def trimmed_mean(updates: Floats, trimmed: int, weights: Floats | None = None) -> Aggregate:
     """Return the mean of each coordinate without its ``trimmed`` lowest and ``trimmed`` highest values.
 
-    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end. At each end, the last
-    update that is left out may keep a part of its weight. Raises ``ValueError`` unless ``2 * trimmed < m``.
+    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end. At each end, one
+    update may be left out only in part. Raises ``ValueError`` unless ``2 * trimmed < m``.
     """
     m = len(updates)
     if 2 * trimmed >= m:

@@ -20,8 +20,8 @@ class Aggregate:
     update: Floats
     """The aggregated update, ``[P]``."""
     admitted: Floats | None = None
-    """The weight of each update in the aggregate, ``[m]``; for Bulyan, the mean over coordinates. None for ``median``
-    and ``trimmed_mean``."""
+    """The weight of each update in the aggregate, ``[m]``. For Bulyan, the mean over coordinates; for FLTrust, the
+    weight of the scaled update. None for ``median`` and ``trimmed_mean``."""
     selects: bool = False
     """Whether a weight of 0 in ``admitted`` means that the rule rejected the update."""
 

@@ -1,4 +1,4 @@
-"""Rules that choose updates: Krum, Multi-Krum and Bulyan by distances between updates, FLTrust by the server's own
+"""Rules that choose updates: Krum, Multi-Krum and Bulyan by distances between updates, FLTrust by one trusted
 update.
 
 P. Blanchard, E. M. El Mhamdi, R. Guerraoui, J. Stainer: *Machine Learning with Adversaries: Byzantine Tolerant Gradient

@@ -281,6 +281,21 @@ def test_what_a_rule_does_not_bear_is_said():
     assert warnings(bad, None, 10) == []
 
 
+def test_buckets_that_are_too_few_for_the_rule_are_said():
+    bad = AdversarySection(share=0.125)
+    rule = AggregationSection(name="trimmed_mean", assumed=0.125, before="bucketing")
+    assert warnings(bad, rule, 8) == [
+        f"warning: {key}: 1 of 8 hospitals are more than 'trimmed_mean' tolerates, which needs more than 2f buckets "
+        "for f Byzantine hospitals; bucketing makes 2"
+        for key in ("adversary.share", "aggregation.assumed")
+    ]
+    assert warnings(bad, rule, 9) == [], "three buckets"
+    # Two hospitals that are assumed make four buckets, too few for Krum also with one hospital that attacks.
+    krum = AggregationSection(name="krum", assumed=0.25, before="bucketing")
+    assert [line.split(": ")[1] for line in warnings(bad, krum, 8)] == ["adversary.share", "aggregation.assumed"]
+    assert warnings(bad, AggregationSection(name="norm_bound", assumed=0.125, before="bucketing"), 8) == []
+
+
 @pytest.mark.parametrize(("method", "flags"), [("standard", True), ("median", True), ("standard", False)])
 def test_a_wrong_unit_is_that_of_recorded_values(tmp_path, monkeypatch, method, flags):
     """Creatinine in micromoles is scaled by the mean and deviation of what others have; a missing one stays missing."""

@@ -212,6 +212,13 @@ def test_a_share_is_the_count_that_is_meant():
     assert [aggregation.bucket_size(m, 2) for m in (3, 4, 7, 8)] == [1, 1, 1, 2]
 
 
+def test_fltrust_without_a_root_is_refused():
+    with pytest.raises(
+        ValueError, match="root: is None, but FLTrust needs the update of a trusted hospital; give root"
+    ):
+        Aggregation("fltrust").aggregate(ROWS)
+
+
 def test_how_is_as_documented_unless_it_is_said():
     plain = Aggregation("median")
     assert (plain.assumed, plain.before, plain.radius, plain.kept) == (0.0, "none", None, None)

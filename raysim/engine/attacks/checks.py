@@ -9,6 +9,7 @@ from raysim.config.sections.adversary import AdversarySection
 from raysim.config.sections.aggregation import AggregationSection
 from raysim.core.errors import ConfigError, nearest
 from raysim.data.federation import Federation
+from raysim.robust.aggregation import Aggregation, bucket_size
 from raysim.robust.breakdown import NEEDS, bears
 
 
@@ -59,17 +60,23 @@ def warnings(adversary: AdversarySection | None, aggregation: AggregationSection
     """
     if aggregation is None:
         return []
+    m, bucketing = hospitals, aggregation.before == "bucketing"
+    if bucketing:
+        m = -(-hospitals // bucket_size(hospitals, aggregation.make(Aggregation).count(hospitals)))
     lines = []
     for key, share in (
         ("adversary.share", 0.0 if adversary is None else adversary.share),
         ("aggregation.assumed", aggregation.assumed),
     ):
         f = int(share * hospitals + 1e-9)
-        if not bears(aggregation.name, hospitals, f):
+        if not bears(aggregation.name, m, f):
             needs = NEEDS[aggregation.name][0]
+            if aggregation.name != "mean":
+                buckets = f" buckets for f Byzantine hospitals; bucketing makes {m}"
+                needs += buckets if bucketing else " hospitals for f Byzantine ones"
             lines.append(
                 f"warning: {key}: {f} of {hospitals} hospitals are more than '{aggregation.name}' tolerates, which "
-                "needs " + (needs if aggregation.name == "mean" else f"{needs} hospitals for f Byzantine ones")
+                f"needs {needs}"
             )
     if adversary is not None and adversary.share > aggregation.assumed:
         lines.append(f"warning: adversary.share: {adversary.share} is above aggregation.assumed: {aggregation.assumed}")
