@@ -77,6 +77,10 @@ def test_undefined_errors():
     assert (nothing.hospitals, nothing.figures) == (2, {})
     exact = error_floor("MAE", [1.0] * 4, [1.0] * 4, [1.0] * 20, [5] * 4, [9] * 4, np.random.default_rng(0))
     assert exact.figures == {}, "where no row differs from another there is no chance to compare with"
+    assert (exact.hospitals, exact.common) == (4, 1.0)
+    assert np.isnan([exact.q, exact.p, exact.visible, *exact.tau]).all()
+    assert not exact.demonstrated
+    assert exact.sentence() == "The spread of MAE between hospitals cannot be estimated."
 
 
 def test_the_worst_served_have_the_largest_errors():

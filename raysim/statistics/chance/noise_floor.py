@@ -63,7 +63,8 @@ class NoiseFloor:
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
     - ``larger``: whether larger values of the figure are better; False for an error.
 
-    With fewer than three hospitals there are no ``figures``, and ``q``, ``p``, ``tau`` and ``visible`` are NaN.
+    With fewer than three hospitals, or if errors do not vary within any hospital, there are no ``figures``, and ``q``,
+    ``p``, ``tau`` and ``visible`` are NaN.
     """
 
     figure: str
@@ -177,11 +178,11 @@ def error_floor(
     between_rows = float(n @ squares) / max(int((n - 1).sum()), 1)
     dispersion = Dispersion(n >= minimum_rows, np.log(np.asarray(sizes, dtype=np.float64)[judged]), larger=False)
     if not between_rows > 0:
-        mae, n = mae[:0], n[:0]
+        return _undefined(figure, common, len(mae), dispersion)
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     # The spread of errors within a hospital relative to its mean error; the squared mean is corrected for its variance.
-    levels = float((n - 1) @ np.square(mae)) - float(squares[: len(n)].sum())
-    within = float(np.sqrt(n @ squares[: len(n)] / levels)) if levels > 0 else float("inf")
+    levels = float((n - 1) @ np.square(mae)) - float(squares.sum())
+    within = float(np.sqrt(n @ squares / levels)) if levels > 0 else float("inf")
 
     def simulate(spreads: Sequence[float]) -> Iterable[SimulatedFederations]:
         return errors(n, errors_of_all, within, spreads, draws, chance)
@@ -204,8 +205,7 @@ def _against(
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
         raise ValueError(f"taus: {tuple(taus)} must begin with 0 and ascend")
     if len(values) < FEWEST:
-        nan, larger = float("nan"), dispersion.larger
-        return NoiseFloor(figure, common, len(values), nan, nan, Estimate(nan, nan, nan), False, nan, {}, larger)
+        return _undefined(figure, common, len(values), dispersion)
     weights = 1.0 / variance
     observed = dispersion.figures(values)
     q, stages = float(weighted_squares(values, weights)), []
@@ -247,6 +247,11 @@ def _against(
         {name: figure_of(name) for name in observed},
         dispersion.larger,
     )
+
+
+def _undefined(figure: str, common: float, hospitals: int, dispersion: Dispersion) -> NoiseFloor:
+    nan = float("nan")
+    return NoiseFloor(figure, common, hospitals, nan, nan, Estimate(nan, nan, nan), False, nan, {}, dispersion.larger)
 
 
 class _Stage(NamedTuple):
