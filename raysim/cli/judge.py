@@ -14,7 +14,9 @@ PredictionsPath = Annotated[
     Path, typer.Argument(metavar="PREDICTIONS", help="CSV or Parquet: hospital, row, label, model, seed, probability.")
 ]
 Reference = Annotated[list[str], typer.Option(help="The model that the others are compared with.")]
-Tried = Annotated[int | None, typer.Option(min=1, help="How many other models were tried, reported or not.")]
+Tried = Annotated[
+    int | None, typer.Option(min=1, help="How many other models without a role were tried, reported or not.")
+]
 Predicts = Annotated[str, typer.Option(help="What the event is, in words.")]
 Event = Annotated[str | None, typer.Option(help="The value of the label that is the event, if it is not 1.")]
 Logits = Annotated[bool, typer.Option("--logits", help="Probabilities are log-odds.")]

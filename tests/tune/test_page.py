@@ -90,10 +90,10 @@ def test_trials_are_counted_by_how_they_ended():
     choice = three()
     counts = {"completed": 5, "stopped": 2, "failed": 1, "total": 10}
     assert counted(choice, counts) == (
-        "5 trials ran all rounds, 2 were stopped early, 1 failed; 2 of 10 are still to run."
+        "5 trials completed, 2 stopped by the scheduler, 1 failed; 2 of 10 are still to run."
     )
-    assert counted(choice, COUNTS) == "3 trials ran all rounds."
-    assert counted(choice, COUNTS | {"completed": 1, "total": 1}) == "1 trial ran all rounds."
+    assert counted(choice, COUNTS) == "3 trials completed."
+    assert counted(choice, COUNTS | {"completed": 1, "total": 1}) == "1 trial completed."
 
 
 def test_intervals_are_student_s_over_seeds():

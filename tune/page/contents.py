@@ -127,10 +127,10 @@ def gives_up(choice: Choice) -> list[str]:
 
 
 def counted(choice: Choice, counts: Mapping[str, int]) -> str:
-    """Return a text on how many trials are completed, were stopped, failed, and are left."""
+    """Return a text on how many trials completed, were stopped by the scheduler, failed, and are left."""
     ended = sum(counts[state] for state in ("completed", "stopped", "failed"))
-    text = f"{words.counted(counts['completed'], 'trial')} ran all rounds"
-    text += f", {counts['stopped']} were stopped early" if counts["stopped"] else ""
+    text = f"{words.counted(counts['completed'], 'trial')} completed"
+    text += f", {counts['stopped']} stopped by the scheduler" if counts["stopped"] else ""
     text += f", {counts['failed']} failed" if counts["failed"] else ""
     left = counts["total"] - ended
     return f"{text}; {left} of {counts['total']} are still to run." if left else f"{text}."

@@ -103,8 +103,8 @@ def judge(
     candidates = [model for model in predictions.models if model != reference and not predictions.roles.get(model)]
     if tried is not None and tried < len(candidates):
         raise ConfigError(
-            f"--tried: {tried} is fewer than the {counted(len(candidates), 'model')} of the table besides the "
-            "reference; count all models that were tried"
+            f"--tried: {tried} is fewer than the {counted(len(candidates), 'model')} of the table that are neither the "
+            "reference nor have a role; count all such models that were tried"
         )
     folder = choose_folder(out, name)
     written = Manifest.begin(folder, "judge")

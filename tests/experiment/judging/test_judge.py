@@ -217,7 +217,8 @@ def test_fewer_tried_than_shown_is_refused(tmp_path: Path) -> None:
     frame = others(seeds=1)
     third = frame[frame["model"] == "flower"].assign(model="pfl")
     with pytest.raises(
-        raysim.RaysimError, match="--tried: 1 is fewer than the 2 models of the table besides the reference"
+        raysim.RaysimError,
+        match="--tried: 1 is fewer than the 2 models of the table that are neither the reference nor have a role;",
     ):
         raysim.judge(pd.concat([frame, third]), "fedavg", tried=1, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
