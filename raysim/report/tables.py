@@ -152,7 +152,7 @@ def _where_both_are_defined(
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     """Return the equity metrics of two models by seed, over the hospitals where the main metric of both is defined.
 
-    Returns None if the two metrics are defined at the same hospitals, or if there is no hospital where both are.
+    Returns None if the main metric is defined at the same hospitals under both models, or at no hospital under both.
     """
     kind = reporting(hospitals)
     table = hospitals if "stays" in hospitals else hospitals.assign(stays=0)
@@ -178,9 +178,11 @@ def _where_both_are_defined(
 
 
 def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy with every column that ``per_seed`` may have except ``learner``, and metrics as floats.
+    """Return a copy that has the columns ``model``, ``seed``, ``undefined``, ``hospitals`` and ``yardstick``, and all
+    metrics of :func:`figures_in`.
 
-    Missing metrics are NaN; other missing columns have defaults.
+    Missing metrics are NaN, except ``size_bias_abs``: it is the absolute value of ``size_bias``. Other missing columns
+    have defaults.
     """
     table = per_seed.reset_index(drop=True).copy()
     for column, otherwise in (

@@ -1,4 +1,4 @@
-"""Technical terms of reports, with a sentence that explains each where a page first uses it."""
+"""Technical terms of reports, with a sentence that explains each."""
 
 from __future__ import annotations
 

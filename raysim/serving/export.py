@@ -1,8 +1,8 @@
 """Exports a run's model as a folder that works without raysim, with its preprocessing.
 
 Networks are exported as a program of ``torch.export`` or as ONNX; linear models also as plain JSON; trees as plain
-JSON, as a model of xgboost, or as ONNX. Torch programs and ONNX models are rejected if their outputs differ from those
-of the run's model.
+JSON, as a model of xgboost, or as ONNX. Torch programs, and ONNX models of trees, are rejected if their outputs differ
+from those of the run's model. ONNX models of networks are converted from torch programs that were not rejected.
 """
 
 from __future__ import annotations

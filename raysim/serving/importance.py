@@ -113,8 +113,8 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
 def dependence(predictor: Predictor, federation: Federation, part: str, columns: list[str]) -> pd.DataFrame:
     """Return the partial dependence of the headline model on ``columns``, one row per column and value.
 
-    ``kind`` is ``number`` or ``category``. ``value`` is a number in the column's own unit, or the category. ``mean`` is
-    the mean prediction after the column is set to this value. The table is empty for more than two classes.
+    ``kind`` is ``number`` or ``category``. ``value`` is a text: a number in the column's own unit, or the category.
+    ``mean`` is the mean prediction after the column is set to this value. The table is empty for more than two classes.
     """
     fitted = predictor.preprocessing
     found: list[tuple[str, str, object, float]] = []

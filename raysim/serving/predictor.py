@@ -87,7 +87,7 @@ class Predictor:
     def outputs(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], model: str | None = None
     ) -> NDArray[Any]:
-        """Return the model's outputs before the link, such as logits: ``[n]``, or ``[n, C]`` for more than two classes.
+        """Return logits, ``[n]``, or ``[n, C]`` for more than two classes; for numeric labels, the predictions ``[n]``.
 
         ``X [n, F]`` has the features, ``observed [n, F]`` says which values were recorded, and ``hospitals [n]`` names
         each row's hospital. Raises ``DataError`` for a hospital unknown to the run, if the run has no model for it.

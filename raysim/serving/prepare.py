@@ -31,7 +31,8 @@ GROUPED = {
     ",": rf"{BEYOND}(?:{SPACED}|(?:\.[0-9]{{3}})+)(?:,[0-9]+)?",
     None: rf"{BEYOND}(?:(?:{SPACED})(?:\.[0-9]+)?|(?:,[0-9]{{3}})+\.[0-9]+|(?:,[0-9]{{3}}){{2,}})",
 }
-"""Patterns of numbers with thousands separators, by decimal mark; under None, only a point is allowed."""
+"""Patterns of numbers with thousands separators, by decimal mark. Under None the mark is a point, and ``1,234`` does
+not match, because its comma may be a decimal mark."""
 SHARES = {"half": 0.5, "limit": 1.0, "missing": float("nan")}
 
 

@@ -71,7 +71,7 @@ def _try(predictor: Predictor, owner: str, levels: Sequence[int], content: bytes
 
 
 def shifted(tree: Tree, shift: Shift | None) -> dict[str, Any]:
-    """Return the trees with recalibrated outputs: each output before the link is scaled and shifted.
+    """Return the trees with recalibrated outputs: each output before the inverse link is scaled and shifted.
 
     Without a ``shift``, the trees are unchanged.
     """
@@ -197,7 +197,8 @@ def onnx_model(tree: Tree) -> bytes:
     """Convert the trees to ONNX.
 
     The input is ``features [n, F]``; the output ``scores`` has one column per class if there are more than two. Each
-    split by categories compares an additional feature: 0 for categories that go left, 1 for all others.
+    split by categories compares an additional feature: 0 for categories that go left, 1 for other categories,
+    and NaN for a missing value.
     """
     from onnx import TensorProto, checker, helper, numpy_helper
 

@@ -30,9 +30,9 @@ def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.Dat
     """Return each model's mean main metric (AUROC or MAE) by the value of each hospital attribute.
 
     Columns are ``strategy, model, attribute, value, hospitals``, the metric, ``low`` and ``high``. The mean is over
-    seeds, and over the ``hospitals`` with a defined metric, weighted by test rows. ``low`` and ``high`` are the 95 %
-    interval for hospitals of the same kind, NaN for one hospital. The arguments are as in
-    :meth:`raysim.report.panel.Panel.of`.
+    seeds, and over hospitals with a defined metric, weighted by test rows. The column ``hospitals`` is the number of
+    these hospitals. ``low`` and ``high`` are the 95 % interval for hospitals of the same kind, NaN for one hospital.
+    The arguments are as in :meth:`raysim.report.panel.Panel.of`.
     """
     panel = Panel.of(hospitals, sent)
     place = {name: h for h, name in enumerate(federation.hospitals)}

@@ -35,8 +35,8 @@ def protocol(
     """Return one row for each strategy and model, with four columns for each metric.
 
     - ``<metric>``: the mean over seeds. ``<metric>_margin``: half the width of its 95 % interval.
-    - ``<metric>_hospitals``, ``<metric>_improved``: the two numbers from :func:`improved`, against the strategy
-      ``reference``. Both are absent if this strategy was not run.
+    - ``<metric>_improved``, ``<metric>_hospitals``: the first and second result of :func:`improved`, against the
+      strategy ``reference``. Both are absent if this strategy was not run.
 
     If ``overlap`` is given, columns ``overlap_<k>`` follow: how far the k most important features of two clusters'
     models overlap. ``overlap`` has the rows of ``feature_overlap.csv``; the other tables are as in

@@ -88,7 +88,7 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
 
 
 def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
-    """Return a sentence on patients whose group is unknown, with their metric under the last model.
+    """Return a sentence on patients whose group is unknown, with their metric under the last strategy's last model.
 
     The sentence is empty if there are no such patients.
     """

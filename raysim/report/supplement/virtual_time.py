@@ -28,7 +28,8 @@ def plots(
     """Plot a metric by virtual time and by bytes exchanged; empty if no value is defined.
 
     ``table`` has the columns ``strategy, model, seed, virtual_seconds, bytes, value``, where ``value`` is the metric.
-    ``kind`` is that of the label; ``target`` is drawn as a line; ``titles`` are display names by label.
+    ``kind`` is the kind of the predicted label; ``target`` is drawn as a line; ``titles`` are display names by
+    strategy.
     """
     defined = table[table["value"].notna()]
     if defined.empty:

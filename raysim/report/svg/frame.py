@@ -54,7 +54,7 @@ class Frame:
     ) -> None:
         """Set up the axes.
 
-        - ``name``: the id of the chart on a page.
+        - ``name``: the start of the ids of the chart's title and description on a page.
         - ``right``: the width of the free space on the right, for labels, in units of the chart.
         - ``gridlines``: the axes with gridlines: ``x``, ``y``, ``xy`` or empty.
         """

@@ -95,7 +95,10 @@ def share(title: str, values: ArrayLike = (0.0, 1.0), *, margin: float = 0.0) ->
 
 
 def log(title: str, values: ArrayLike, *, count: int = 8) -> Axis:
-    """Build a logarithmic axis that contains all positive ``values``, with about ``count`` ticks at most."""
+    """Build a logarithmic axis that contains all positive ``values``.
+
+    The axis has at most ``count`` ticks, or about ``count`` if the values are close together.
+    """
     x = np.asarray(values, dtype=np.float64).ravel()
     x = x[(x >= 1 / LARGEST) & (x <= LARGEST)]
     low, high = (float(x.min()), float(x.max())) if len(x) else (1.0, 10.0)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from raysim.core.words import counted
 
 MOST = 16
-"""The largest number of lines of a summary block; only warnings that forbid a use may exceed it."""
+"""The largest number of lines of a summary block. A block is longer only if its parts that are never left out, such as
+warnings that forbid a use, need more lines."""
 
 WIDTH = 80
 """The default width of a summary block, in characters."""
@@ -43,7 +44,7 @@ class Block:
     headline: str
     """The main result, such as the recommendation of the decision card."""
     warnings: Sequence[Warning] = ()
-    """The warnings, those that forbid a use first."""
+    """The warnings, in the order in which they are printed."""
     rows: Sequence[Sequence[str]] = ()
     """The rows of the table, all with the same number of cells."""
     notes: Sequence[str] = ()

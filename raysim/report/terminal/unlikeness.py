@@ -85,7 +85,7 @@ N. Siddiqi: *Credit Risk Scorecards*, Wiley 2006.
 
 
 def unlike(psi: float) -> str:
-    """Describe a population stability index (PSI) by a word and the limit up to which this word is used.
+    """Describe a population stability index (PSI) by a word, with the lower or upper limit of this word.
 
     The text is empty if the PSI is undefined.
 

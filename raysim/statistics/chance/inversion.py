@@ -19,7 +19,7 @@ TAUS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4)
 logarithm of an error."""
 
 SAME = 1e-9
-"""Relative difference below which two values of a statistic count as equal."""
+"""Difference, relative or absolute, below which two values of a statistic count as equal."""
 
 
 class Estimate(NamedTuple):
