@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 def build_strategy(section: StrategySection, where: str = "strategy", model: ModelSection | None = None) -> Strategy:
     """Return the strategy that a section describes; for a ``model`` of boosted trees, its version for boosted trees.
 
-    Raises ``ConfigError`` if the section still has the key ``from``, which names another configuration.
+    Raises ``ConfigError`` if the section still has the key ``from``, which names another configuration, or if a setting
+    of the strategy has no meaning for boosted trees.
     """
     check_written_out(section, where)
     strategy = section.given or section.once(lambda: _made_strategy(section, where))
@@ -132,7 +133,7 @@ def _made_selection(section: SelectionSection) -> Selection:
 
 
 def fitting_selection(section: SelectionSection) -> SelectionSection:
-    """Remove the keys ``fraction`` and ``minimum`` from a section if its selection does not use them."""
+    """Return the section without those of the keys ``fraction`` and ``minimum`` that its selection does not have."""
     cls = _plugin("selections", section, "selection")
     takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     return section.having({k: v for k, v in section.options().items() if k in takes or k not in SIZE_KEYS})

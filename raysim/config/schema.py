@@ -63,6 +63,7 @@ class Config(Section):
     - ``seeds``: the seeds of the runs.
     - ``reference``: the label of the strategy with which the others are compared.
     - ``recalibrate``: whether every strategy is reported with and without recalibration.
+    - ``tune``: the values of keys that are tried before the runs.
     """
 
     name: str = default("name")

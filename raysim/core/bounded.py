@@ -22,7 +22,7 @@ JSON_BYTES = 256 * 2**20
 """The largest size in bytes of a raysim file that is read into memory; larger files are an error."""
 
 DEPTH = 40
-"""The largest depth of nested lists and sections in a YAML file; a configuration has a depth of about six."""
+"""The largest depth of nested values in a YAML file; a configuration has a depth of about six."""
 
 JSON_DEPTH = 100
 """The largest depth of nested values in raysim's own JSON files, which may contain the nested state of a strategy."""

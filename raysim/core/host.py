@@ -1,7 +1,7 @@
 """Settings of the process; in a program that imports raysim, raysim changes the settings only temporarily.
 
-Examples are environment variables, signal handlers, log levels and the number of threads. raysim changes them only
-through this module.
+Examples are environment variables, signal handlers, log levels and the number of threads. In such a program, raysim
+changes them only through this module.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import IO
 
 
 def stand_in() -> None:
-    """Open a substitute for each standard stream that the process lacks, as after ``raysim run >&-``."""
+    """Open a substitute for standard output or standard error if the process lacks it, as after ``raysim run >&-``."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(_nowhere(), "w"))  # it stays as long as the process

@@ -18,7 +18,7 @@ from raysim.core.installed import is_own, loaded, loaded_if_sound, registered
 
 @cache
 def entries(kind: str) -> dict[str, EntryPoint]:
-    """Return the registered entry points of ``kind`` (``strategies``, ``selections``, ``models``, ``sources``) by name.
+    """Return the registered entry points of ``kind``, such as ``strategies`` or ``commands``, by name.
 
     If another package registers a name that raysim itself registers, raysim's entry point is used.
     """

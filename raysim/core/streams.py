@@ -1,8 +1,8 @@
 """Random streams keyed by their purpose, independent of the order of calls.
 
-Every random number of a run comes from a stream, such as ``stream(seed, purpose, *key)``, where, for example, the key
-of a hospital's batches is ``(round, hospital, epoch)``. A method that uses more random numbers does not change another
-method's batches. A hospital's random numbers are the same whichever actor runs it.
+Every random number that a run's seed decides comes from a stream, such as ``stream(seed, purpose, *key)``. For example,
+the key of a hospital's batches is ``(round, hospital, epoch)``. A method that uses more random numbers does not change
+another method's batches. A hospital's random numbers are the same whichever actor runs it.
 """
 
 from __future__ import annotations

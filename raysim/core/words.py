@@ -110,8 +110,8 @@ def chance(p: float) -> str:
 def as_yaml(value: Any) -> str:
     """Return a value of a configuration as in a YAML file, with texts in quotes.
 
-    Only the type is named of a value that is not null, a text, number, date, path, class, list or mapping, because its
-    content could be rows of patients.
+    Nulls, truth values, texts, numbers, dates, paths, classes, lists and mappings are written out. Of any other value
+    only the type is named, because its content could be rows of patients.
 
     >>> as_yaml(None), as_yaml([1, True, "x"]), as_yaml({"mu": None}), as_yaml([object()])
     ('null', "[1, true, 'x']", '{mu: null}', '[an object]')

@@ -52,7 +52,7 @@ class Recipe:
     missing_flags: bool
     """Whether an added 0/1 feature flags the missing values of a column."""
     tabular: bool = True
-    """Whether the table is checked for columns that reveal the label and for errors; False for pictures."""
+    """Whether the table is checked for columns that reveal the label and for errors; False for pictures and tokens."""
 
 
 @dataclass(frozen=True, eq=False)

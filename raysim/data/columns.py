@@ -25,7 +25,7 @@ _DENSE = 0.5  # least share of their range that row numbers fill
 
 @dataclass(frozen=True)
 class Column:
-    """The properties of a feature column of a data source, over all rows.
+    """The properties of a feature column of a data source, over all included rows.
 
     - ``name``: the column's name in the source.
     - ``kind``: ``number``; ``binary``, numbers with two different values; or ``category``.
@@ -33,8 +33,8 @@ class Column:
     - ``low``, ``high``: the lowest and highest number; None for a column of categories or without any value.
     - ``distinct``: how many different values there are.
     - ``remark``: why the column is suspect: it is ``empty``, ``constant``, ``unnamed`` in the file, a ``row number``
-      (different whole numbers without large gaps) or an ``identifier`` (a different value in every row). An empty text
-      if the column is not suspect.
+      (different whole numbers without large gaps) or an ``identifier`` (a different category or whole number in every
+      row). An empty text if the column is not suspect.
     """
 
     name: str

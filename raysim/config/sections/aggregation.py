@@ -56,7 +56,7 @@ class AggregationSection(Section):
 
     @property
     def of_single(self) -> bool:
-        """Whether the rule compares the single updates of all hospitals, which the server must therefore see."""
+        """Whether a hospital cannot apply the rule to its own update alone, as it can apply a bound on the norm."""
         return self.name != "norm_bound" or self.before != "none"
 
     @property

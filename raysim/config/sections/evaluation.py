@@ -109,7 +109,8 @@ class EvaluationSection(Section):
 
     - ``every``: the number of rounds between two evaluations of all hospitals (0: only after the last round).
     - ``part``: the part of the rows on which models are evaluated.
-    - ``loss_points``: the smallest number of rounds at which the loss over all training rows is measured (0: never).
+    - ``loss_points``: the smallest number of rounds at which the loss over all training rows is measured (0: never). A
+      run with fewer rounds measures it after each round.
     - ``groups``: the attributes by which patients are grouped after the last round. None: all attributes in the data;
       an empty list: none.
     - ``age_bands``: the ages in years at which age bands begin.

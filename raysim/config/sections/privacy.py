@@ -287,7 +287,7 @@ class PrivacySection(Section):
 
     @property
     def sampling(self) -> float:
-        """Return the probability with which each patient is sampled in a round of mode ``pooled``."""
+        """Return the probability with which each patient (or row) is sampled in a round of mode ``pooled``."""
         return 0.05 if self.rate is None else self.rate
 
     @property

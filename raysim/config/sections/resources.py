@@ -15,7 +15,10 @@ LONGEST_WAIT = 1e6
 
 
 class OwnActor(Section):
-    """The resources of the actor of a hospital in ``resources.per_hospital``. None means the value for other actors."""
+    """The resources of the actor of a hospital in ``resources.per_hospital``.
+
+    None means ``resources.cpus_per_actor`` (1 if that is None, too) or ``resources.gpus_per_actor``.
+    """
 
     cpus: float | None = default("resources.per_hospital.*.cpus", gt=0, allow_inf_nan=False)
     gpus: float | None = default("resources.per_hospital.*.gpus", ge=0, allow_inf_nan=False)
@@ -34,7 +37,7 @@ class ResourcesSection(Section):
     - ``autoscale``: nodes that an autoscaler may start if the running nodes cannot run an actor.
     - ``dashboard``: whether a Ray that raysim starts has its dashboard.
     - ``runs_at_once``: the number of runs of a comparison, or trials of a sweep, that run in parallel, each in one
-      actor. ``auto``: as many as there are cores, if runs are small.
+      actor. 1: one at a time, over all actors. ``auto``: small runs in parallel, as cores and memory allow; else 1.
     - ``head_start``: whether the command's own process executes a run that would end before Ray is ready.
     """
 

@@ -30,8 +30,8 @@ class SecureSection(Section):
     - ``mode``: ``model`` only counts the bytes of masks, and ``execute`` computes the masks. Both give bit-identical
       results.
     - ``threshold``: the number of shares that reconstruct a secret; ``auto`` is more than two thirds of its shares.
-    - ``neighbours``: the number of hospitals with which each hospital shares masks; ``auto`` is about three times the
-      logarithm of the number of hospitals in the sum.
+    - ``neighbours``: the number of hospitals with which each hospital shares masks; ``auto`` is about 6 plus
+      three times the binary logarithm of the number of hospitals in the sum, or all others if these are fewer.
     - ``small_clusters``: a cluster with fewer hospitals than ``minimum`` ends the run (``refuse``), or is merged with
       the nearest cluster (``merge``).
     """

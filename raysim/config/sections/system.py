@@ -137,7 +137,8 @@ class SystemSection(Section):
     - ``dropout``: the probability of dropping out of a round, at a uniformly distributed moment of the hospital's work.
     - ``table``: a CSV with the column ``hospital``, which names all hospitals, and any of the quantities. An empty
       field means the value for all hospitals. ``hospitals``: other values for some hospitals, by name.
-    - ``wait``: the number of seconds until the server tries again if too few hospitals are available.
+    - ``wait``: the number of seconds until the server tries again if too few hospitals are available or too few updates
+      arrive. With ``trace`` the server instead waits until an interval of the trace begins.
     - ``target``: values of metrics. The time until the headline model reaches them is reported.
     """
 

@@ -1,7 +1,7 @@
 """Find columns of a table that may reveal its label (leaks), and numbers that may be codes.
 
 Examples of leaks are a date of death, a code that is entered at discharge, and a laboratory value that is ordered only
-for dying patients. The check reads the source's columns in all rows or, in a large table, in evenly spaced rows.
+for dying patients. The check reads the source's columns in all rows or, in a large table, in a sample of rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Find differences between hospitals in a table that suggest errors, before anything is trained.
 
 For example, a hospital may use other units, write 0 for missing values, lack a column, or have another hospital's rows.
-The checks read the source's unprepared columns. In a large table, most of the checks read only evenly spaced rows.
+The checks read the source's unprepared columns. In a large table, most of the checks read only a sample of rows.
 """
 
 from __future__ import annotations
