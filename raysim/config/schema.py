@@ -30,7 +30,7 @@ from raysim.core.errors import ConfigError
 from raysim.core.section import Section, Seed, auto_or_from
 
 COMPARED = ("strategies", "models", "seeds", "reference", "recalibrate", "tune")
-"""The configuration keys that only comparisons of strategies use."""
+"""The configuration keys that a single run does not use."""
 
 
 class TrackingSection(Section):
@@ -56,7 +56,7 @@ class CheckpointSection(Section):
 class Config(Section):
     """Everything that a run or comparison needs. Missing keys have the defaults of ``raysim/config/defaults.yaml``.
 
-    Some keys are only for ``compare``:
+    A single run does not use the next keys. ``compare`` uses all of them, and ``sweep`` uses ``seeds``:
 
     - ``strategies``: the compared strategies; an empty list means the default strategies.
     - ``models``: the models with which strategies are combined.
@@ -176,7 +176,7 @@ class Config(Section):
         return changed
 
     def of_run(self, seed: int) -> Config:
-        """Return the configuration of the run with ``seed``. Keys that only ``compare`` uses have their defaults."""
+        """Return the configuration of the run with ``seed``. The keys in :data:`COMPARED` have their defaults."""
         default = Config()
         return self.replaced(seed=seed, **{key: getattr(default, key) for key in COMPARED})
 
@@ -185,5 +185,5 @@ class Config(Section):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def frozen_run(self) -> dict[str, Any]:
-        """Return the configuration as plain YAML types, without the keys that only ``compare`` uses."""
+        """Return the configuration as plain YAML types, without the keys that a single run does not use."""
         return {key: value for key, value in self.frozen().items() if key not in COMPARED}

@@ -114,7 +114,7 @@ def check_comparison(config: Config) -> None:
 
 
 def check_run(config: Config) -> list[str]:
-    """Return a remark on the keys that only ``raysim compare`` uses; empty if there are none.
+    """Return a remark on the keys that ``raysim compare`` uses and ``raysim run`` does not; empty if there are none.
 
     Raises ``ConfigError`` for ``models``, ``recalibrate`` and ``tune``.
     """
