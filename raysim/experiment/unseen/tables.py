@@ -46,7 +46,7 @@ FEWEST_DECISIONS = 30
 
 MOST_LACKING = 0.1
 """Means of the ratio of observed to expected events, and of calibration in the large, are undefined if more than this
-share of hospitals has too few rows of a class: see :func:`_many_lack`."""
+share of hospitals lacks the rows that they need: see :func:`_many_lack`."""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
@@ -125,7 +125,7 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
         if name in means:
             value, se = means[name].to_numpy(), (means[f"{name}_high"] - means[f"{name}_low"]).to_numpy() / (2 * Z)
             # Of hospitals with few events, those that reach the needed number by chance have high intercepts.
-            if name == IN_THE_LARGE and _many_lack(n, events, ENOUGH):
+            if name == IN_THE_LARGE and _many_lack(n, np.minimum(events, n - events) < ENOUGH):
                 value = np.full_like(value, np.nan)
             found[name] = pooled(value, se**2, WIDEST_UNBOUNDED)
     if ERROR in means:
@@ -140,20 +140,20 @@ def _within(found: Pooled, most: float) -> Pooled:
     return found._replace(**cut)
 
 
-def _many_lack(n: NDArray[Any], events: NDArray[Any], needed: int) -> bool:
-    """Return whether more than the share :data:`MOST_LACKING` of hospitals with rows have fewer rows than ``needed`` of
-    either class, so that a mean over the other hospitals would be biased.
+def _many_lack(n: NDArray[Any], lacking: NDArray[Any]) -> bool:
+    """Return whether more than the share :data:`MOST_LACKING` of hospitals with rows have too few of them for a metric.
+
+    ``lacking [H]`` marks these hospitals. A mean over the other hospitals would be biased.
     """
-    return bool((np.minimum(events, n - events) < needed)[n > 0].sum() > MOST_LACKING * (n > 0).sum())
+    return bool(lacking[n > 0].sum() > MOST_LACKING * (n > 0).sum())
 
 
 def _pooled_ratio(ratio: NDArray[Any], n: NDArray[Any], events: NDArray[Any]) -> Pooled:
     """Pool the logarithms of hospitals' ratios of observed to expected events. The result has ratios, except ``tau``.
 
-    The logarithm is undefined for hospitals without events. The result is NaN if too many hospitals have only rows of
-    one class.
+    The logarithm is undefined for hospitals without events. The result is NaN if too many hospitals have none.
     """
-    if _many_lack(n, events, 1):
+    if _many_lack(n, events < 1):
         ratio = np.full_like(ratio, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         expected = events / ratio

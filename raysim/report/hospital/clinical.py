@@ -28,7 +28,7 @@ OVERALL = (
 """The columns of the table without decision thresholds: metric, heading and decimals."""
 
 LEAST = 5
-"""Values based on fewer patients than this are removed from pages for sharing."""
+"""Values based on fewer rows than this are removed from pages for sharing."""
 
 ROUNDING = 1e-9
 """Net benefits that differ by less than this are treated as equal."""
@@ -67,7 +67,7 @@ def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
 
 
 def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """Return the figures of :func:`plots` without metrics, bins and curves based on fewer than :data:`LEAST` patients.
+    """Return the figures of :func:`plots` without metrics, bins and curves based on fewer than :data:`LEAST` rows.
 
     If ``first`` has labels of methods, only these methods are shown.
     """

@@ -1,9 +1,11 @@
-"""A page for sharing: hospitals have pseudonyms, and no count of patients below five can be read or inferred.
+"""A page for sharing: hospitals have pseudonyms, and no count of rows below five can be read or inferred.
+
+If patients have several rows, five rows may belong to one patient.
 
 - The page contains only the values that this module names.
 - A hospital's counts of rows or events become ranges. If the total of all hospitals reveals more about a count below
   five than the count's range does, counts of this kind are left out for all hospitals.
-- A hospital's metrics remain if at least five of its patients had the event and at least five did not, in every seed.
+- A hospital's metrics remain if at least five of its rows have the event and at least five do not, in every seed.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ SHEETS = ("comparison", "run")
 """The kinds of pages that may be shared."""
 
 NOTE = (
-    f"For sharing: hospitals have pseudonyms. Counts of patients below {LEAST} are withheld, as are totals that would "
-    "reveal them. The complete page stays with its author."
+    f"For sharing: hospitals have pseudonyms. Counts of rows below {LEAST} are withheld, as are totals that would "
+    "reveal them. Rows of one patient count separately. The complete page stays with its author."
 )
 
 WITHHELD = "withheld"
@@ -235,7 +237,7 @@ def _clean(value: Any, pseudonym_of: Mapping[str, str]) -> Any:
 
 
 def _sentence(text: str, pseudonym_of: Mapping[str, str]) -> str:
-    """Replace names by pseudonyms, and numbers of patients below :data:`LEAST` by a phrase.
+    """Replace names by pseudonyms, and numbers of rows or patients below :data:`LEAST` by a phrase.
 
     Parentheses that contain a name that is a number are removed.
     """

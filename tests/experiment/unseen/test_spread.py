@@ -55,6 +55,17 @@ def test_the_ratio_of_a_further_hospital_is_in_its_interval(spread: float) -> No
     assert 0.93 <= np.mean(covered) <= 0.99
 
 
+@pytest.mark.parametrize(("row_events", "pooled"), [(0, False), (100, True)])
+def test_the_ratio_is_undefined_only_if_hospitals_have_no_event(row_events: int, pooled: bool) -> None:
+    """Three of twenty hospitals have rows of one class; with events alone, their logarithms are defined."""
+    events = np.r_[[row_events] * 3, [10] * (HOSPITALS - 3)]
+    head = {"strategy": "s", "model": "global", "seed": 0, "k": 0, "hospital": list(unseen().hospitals)}
+    expected = np.where(events == 100, 90.0, 10.0)
+    table = pd.DataFrame(head | {"rows": 100, "events": events, "observed_over_expected": events / expected})
+    found = summary([unseen()], table, None).set_index("figure").loc["observed_over_expected"]
+    assert np.isfinite(found["estimate"]) == pooled
+
+
 @pytest.mark.parametrize("figure", ["calibration_in_the_large", "calibration_slope"])
 def test_so_are_calibration_intercepts_and_slopes(figure: str) -> None:
     rng = np.random.default_rng(12)
