@@ -30,8 +30,9 @@ class AttackFigures:
     largest_bad_share: float
     """The largest share of Byzantine hospitals in any cluster. Without clusters, it is their share of all hospitals."""
     success: float
-    """For the attack ``backdoor``: the share of rows with the trigger that the model assigns to the target class, minus
-    the same share without the attack. Rows of the target class do not count. NaN for other attacks."""
+    """For the attack ``backdoor``: the share of honest hospitals' evaluated rows that the model assigns to the target
+    class once they contain the trigger, minus the same share without the attack. Rows of the target class do not count.
+    NaN for other attacks."""
     per_hospital: tuple[float, ...]
     """How much the attack worsens the main metric at each hospital, in order of hospitals' ids."""
     price: dict[str, float] = field(default_factory=dict)

@@ -115,10 +115,10 @@ def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
 
 
 def principal_direction(updates: Floats, before: Floats | None, round: int) -> Floats:
-    """Return the first principal direction ``[P]`` of the updates of all rounds so far.
+    """Estimate the first principal direction ``[P]`` of the updates of all calls so far.
 
-    ``before`` is the direction of the previous round; it is updated by one step of Oja's rule. In the first round
-    ``before`` is None, and the direction is exact.
+    ``before`` is the result of the previous call, which one step of Oja's rule updates. In the first call ``before`` is
+    None, and the direction is exact. ``round`` is the number of this call, from 1.
     """
     centred = updates - updates.mean(axis=0)
     if before is None:

@@ -32,8 +32,9 @@ def judge(
 ) -> Judged:
     """Evaluate and compare models by their predictions, as ``raysim judge`` does; nothing is trained.
 
-    - ``predictions``: a data frame with one row per model, seed and test row, and with columns ``hospital``, ``row``,
-      ``label``, ``model``, ``seed`` and ``probability``; or a CSV or Parquet file with these columns.
+    - ``predictions``: a data frame with one row per model, seed and test row, and with columns ``hospital``, ``row``
+      (or ``patient``), ``label``, ``model``, ``seed`` and ``probability`` (or ``margin``, the log-odds); or a CSV or
+      Parquet file with these columns.
     - ``reference``: the model with which the other models are compared.
     - ``tried``: how many models other than ``reference`` were tried, without those that have a ``role``. None: as many
       as the table has.
@@ -70,7 +71,8 @@ def validate(
     """Evaluate an existing model at every hospital, without training, as ``raysim validate`` does.
 
     - ``model``: a folder of ``raysim export``, an ONNX file, or the name of a column with the model's predictions.
-    - ``config``: a YAML file, a mapping or a ``Config``. Its section ``data`` names the hospitals' rows.
+    - ``config``: a YAML file, a mapping or a ``Config``. Its section ``data`` names the hospitals' rows. None: the
+      synthetic federation.
     - ``data``: a data frame with the rows. ``overrides`` replace values of ``config``.
     - ``out``: the folder to write into; None: a new folder below ``runs/``.
 

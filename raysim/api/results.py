@@ -153,7 +153,7 @@ class RunResult(Results):
 
     @cached_property
     def coefficients(self) -> pd.DataFrame:
-        """The coefficients of a linear model, one row per model and feature.
+        """The coefficients of a linear model, one row per model and feature (and per class, for more than two classes).
 
         ``coefficient`` is per unit of the scaled feature, and ``per_unit`` per unit of the unscaled column. If the
         strategy estimates errors, ``se``, ``low`` and ``high`` are the standard error and the 95 % interval of

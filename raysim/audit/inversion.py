@@ -2,7 +2,7 @@
 
 A hospital that trains a linear model on a single row sends a change of weights that is a multiple of that row. The
 change of the intercept is the same multiple of 1. The ratio of the two changes is therefore the row, unless training
-uses weight decay or a proximal term. The sign of the intercept's change gives the label.
+uses Adam, weight decay or a proximal term. The sign of the intercept's change gives the label.
 
 In a network, the same ratio is a patient's row at each unit of the first dense layer that only this row has activated.
 

@@ -1,4 +1,4 @@
-"""The summary block that ``run``, ``compare``, ``curve``, ``sweep``, ``study`` and ``audit`` print, in one form."""
+"""The summary block, which commands such as ``run``, ``compare`` and ``judge`` print in one form."""
 
 from __future__ import annotations
 

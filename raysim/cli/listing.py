@@ -29,7 +29,7 @@ EVERY_STRATEGY = (
 
 
 def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
-    """Print every name of one kind, such as strategies, with the first line of its documentation."""
+    """Print every name of one kind, such as strategies, with the first paragraph of its documentation."""
     if kind == "metrics":
         _show_metrics(console, json)
         return

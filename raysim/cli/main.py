@@ -1,8 +1,10 @@
-"""The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands of other packages.
+"""The command line: ``run``, ``compare``, ``describe``, ``plan``, ``list``, and the commands of entry points.
 
-The exit code is 0 for success, 1 for an internal error, and 2 for bad input (with one line on how to correct it). It is
-130 if interrupted, 141 if the reader of the output has closed it, and 143 if terminated. Commands import what they need
-only when they run, so that ``raysim --help`` is quick.
+The exit code is 0 for success, 1 for an internal error, and 2 for bad input (with one line on how to correct it). With
+``--verbose`` bad input prints a traceback, and the code is 1. The code is 130 if interrupted, 141 if the reader of the
+output has closed it, and 143 if terminated.
+
+Commands import libraries other than typer only when they run, so that ``raysim --help`` is quick.
 """
 
 from __future__ import annotations
@@ -234,7 +236,10 @@ def list_(
 
 
 def main() -> None:
-    """Run the command line and exit. An error that a user can correct is printed in one line, with exit code 2."""
+    """Run the command line and exit. An error that a user can correct is printed in one line, with exit code 2.
+
+    With ``--verbose`` such an error is raised, unless Ray hangs.
+    """
     from raysim.core import blas, host, pipes
     from raysim.core.errors import HangingError, RaysimError, TableGiven, of_the_machine
 

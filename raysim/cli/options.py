@@ -1,4 +1,4 @@
-"""What several commands share: options, consoles, and the last printed lines. The module imports only typer."""
+"""What several commands share: options, consoles, and the last printed lines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _write(text: str) -> None:
 def console_of(json: bool = False) -> Console:
     """Return the console for a command's result: standard output, or standard error with ``json``.
 
-    In a pipe or a log file, ``COLUMNS`` sets the width of lines; without it, every table fits.
+    In a pipe or a log file, ``COLUMNS`` sets the width of lines; without it, the width is :data:`WIDE` characters.
     """
     ungreet()
     return _console(stderr=json)

@@ -1,4 +1,4 @@
-"""The command ``raysim report``, an entry point of the group ``raysim.commands``. The module imports only typer."""
+"""The command ``raysim report``, an entry point of the group ``raysim.commands``."""
 
 from __future__ import annotations
 

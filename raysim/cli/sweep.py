@@ -1,6 +1,6 @@
 """The commands ``raysim sweep``, ``resume`` and ``ui``, entry points of the group ``raysim.commands``.
 
-Exit code 3 means that trials of a sweep have failed. The module imports only typer.
+Exit code 3 means that trials of a sweep have failed.
 """
 
 from __future__ import annotations

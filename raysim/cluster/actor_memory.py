@@ -12,7 +12,7 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 RECENT = 8
-"""The largest number of calls whose returned memory an actor caches: one for each run that may share the actor."""
+"""The largest number of calls whose returned memory an actor caches."""
 
 
 def keeps_memory(plan: RoundPlan) -> bool:

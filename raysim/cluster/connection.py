@@ -54,8 +54,9 @@ def awaited() -> bool:
 def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
     """Connect this process to Ray while the context is open; a process that is already connected stays connected.
 
-    If Ray is started here, ``dashboard`` starts its dashboard as well. Raises ``ResourceError`` within 40 seconds if
-    the cluster cannot be used, and ``HangingError`` if a call of Ray does not return.
+    If Ray is started here, ``dashboard`` starts its dashboard as well. Raises ``ResourceError`` if Ray cannot be used:
+    within 40 seconds if the cluster at ``RAY_ADDRESS`` does not accept this process. Raises ``HangingError`` if a call
+    of Ray does not return.
     """
     global _imported_closed
     address = named()

@@ -14,7 +14,7 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 SMALL = 2**16
-"""The largest size in bytes of a plan that is sent within the call of each actor."""
+"""A plan of fewer bytes is sent within the call of each actor, and :class:`Joined` joins arrays of fewer bytes."""
 
 
 def shared_by_all(plan: RoundPlan) -> Any:
@@ -42,7 +42,7 @@ def received(plan: bytes | RoundPlan) -> RoundPlan:
 class Joined:
     """The memory of an actor's hospitals, in a form that Ray sends faster. It is unpickled as :data:`HospitalStates`.
 
-    Small arrays with the same name are joined into one array, because Ray takes time for each array.
+    Small arrays with the same name and type are joined into one array, because Ray takes time for each array.
     """
 
     def __init__(self, states: HospitalStates) -> None:

@@ -1,8 +1,8 @@
 """The addition of actors' sums within nodes and groups of nodes, before they are sent to the coordinator.
 
-Every actor computes the sum of its hospitals' updates, which is as large as the models. One actor of each node adds the
-sums of its node. With many nodes, groups of up to :data:`MOST_SUMS` sums are added again, until at most
-:data:`MOST_SUMS` remain for the coordinator.
+Every actor computes the sum of its hospitals' updates. One actor of each node adds the sums of its node.
+With many nodes, groups of up to :data:`MOST_SUMS` sums are added again, until at most :data:`MOST_SUMS` remain for the
+coordinator.
 
 The summands, including masks of secure aggregation, are integers (:mod:`raysim.core.exact`). The result is therefore
 bit-identical in whatever order sums are added.

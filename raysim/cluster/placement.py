@@ -1,6 +1,6 @@
 """The assignment of hospitals to actors, of resources to actors, and of actors to machines.
 
-CPUs and GPUs are counted in ten-thousandths, as in Ray.
+Calculations count CPUs and GPUs in ten-thousandths, as Ray does. :class:`Placement` has numbers of CPUs and GPUs.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
     """Assign hospitals to actors with similar numbers of rows; return each actor's hospital ids, ascending.
 
     ``rows [N]`` has each hospital's number of rows. The hospitals are assigned from the largest to the smallest, each
-    to the actor with the fewest rows; ties go to the first actor.
+    to the actor with the smallest load: its rows plus its hospitals. Ties go to the first actor.
     """
     loads = [(0, actor) for actor in range(actors)]
     homes: list[int] = []

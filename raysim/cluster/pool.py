@@ -156,7 +156,7 @@ class RayPool:
         return list(answers.values()), [call[1] for call in calls]
 
     def _added(self, held: dict[int, Any], work: Work, when: str) -> dict[int, NDArray[np.int64]]:
-        """Add the sums of actors on the same node. Return the remaining sums by index of actor.
+        """Add actors' sums in the groups of :func:`node_sums.additions`. Return the remaining sums by index of actor.
 
         ``held`` has a reference to the sum of each actor.
         """

@@ -23,7 +23,7 @@ Delivery = Literal["auto", "shared", "shipped"]
 """
 
 CACHED = 8
-"""The largest number of federations whose shipped rows are kept, by the pool and by each actor."""
+"""The largest number of federations whose shipped rows the pool keeps. An actor keeps at most twice this number."""
 
 SECONDS = 30.0
 """Seconds after which a folder that an actor checks counts as unavailable."""
