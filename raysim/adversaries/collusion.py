@@ -26,6 +26,7 @@ def alie_factor(m: int, f: int) -> float:
     """Return ALIE's number of standard deviations for ``m`` updates, of which ``f`` are Byzantine.
 
     Return 0 if the Byzantine updates are a majority alone, or if all honest updates would be needed for a majority.
+    The number is negative if more than half of the honest updates, but not all, would be needed.
     """
     from scipy.special import ndtri
 

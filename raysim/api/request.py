@@ -175,7 +175,7 @@ def alone_on_ray(in_process: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def search_path_restored() -> Iterator[None]:
-    """Let a call import modules of the working directory, and restore ``sys.path`` afterwards."""
+    """Restore ``sys.path`` after a call that may add the working directory to it, to import plug-ins from there."""
     with host.searched(os.getcwd()):
         yield
 

@@ -211,7 +211,7 @@ class RunResult(Results):
 
         Each row is predicted with the model of its hospital. A column of ``rows`` names the hospital, or ``hospital``
         applies to all rows. ``model`` is a name in :attr:`models`; None: the main model. Raises ``DataError`` for rows
-        that do not fit the run.
+        that do not fit the run, and ``ConfigError`` for a model that no hospital used.
         """
         with search_path_restored():
             table = rows if isinstance(rows, pd.DataFrame) else _file(rows)

@@ -218,9 +218,10 @@ def resume(
     verbose: bool = False,
     console: Console | None = None,
 ) -> RunResult | ComparisonResult | CurveResult | SweepResult:
-    """Continue a stopped run, comparison, curve or sweep, as ``raysim resume`` does; a finished one is not changed.
+    """Continue a stopped run, comparison, curve or sweep, as ``raysim resume`` does.
 
-    ``failed``: whether to repeat the failed trials of a sweep.
+    ``failed``: whether to repeat the failed trials of a sweep, even of a finished one. Other finished results do not
+    change.
     """
     from raysim.storage.resume import read_ticket
     from raysim.tune.sweep import is_sweep

@@ -51,7 +51,7 @@ def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
 
 
 def reference_among(config: Config, compared: Sequence[str]) -> str:
-    """Return the reference strategy's label in ``compared``; with several models, its label with the simplest model.
+    """Return the reference strategy's label in ``compared``; with ``models``, its label with the simplest model.
 
     Raises ``ConfigError`` if the reference was not compared.
     """

@@ -219,7 +219,8 @@ class Auditor:
     def _inverted(self) -> pd.DataFrame | None:
         """Reconstruct one patient's row from the update of a hospital that trains on this row alone.
 
-        The result has one row per feature and one for the label. None if not all layers are dense.
+        The training is by SGD without weight decay, whatever the run's optimizer. The result has one row per feature
+        and one for the label. None if not all layers are dense.
         """
         work, federation = self._job.work, self._federation
         model: Model = work.model.bind(federation, "cpu", "float64")
