@@ -35,6 +35,17 @@ GUARANTEES = {
 }
 
 
+def test_canary_rows_are_added_where_patients_are_unknown(tmp_path):
+    """If parts are divided by a column, there are no patients; an audit of single rows needs none."""
+    (tmp_path / "before").mkdir()
+    (tmp_path / "after").mkdir()
+    before = federation(tmp_path / "before", [(4, 0, 2), (3, 0, 2)])
+    (tmp_path / "before" / "people.npy").unlink()
+    with_patients(Federation.open(tmp_path / "before"), np.array([1]), np.array([0]), 2, 7.0, 1, tmp_path / "after")
+    after = Federation.open(tmp_path / "after")
+    assert len(np.unique(after.people)) == len(before.y) + 1 == len(after.y)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(
     sizes=st.lists(st.tuples(*[st.integers(0, 4)] * 3).filter(any), min_size=1, max_size=4),

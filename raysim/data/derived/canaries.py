@@ -39,7 +39,10 @@ def with_patients(
     X[:total, :F] = federation.X
     X[total + np.arange(len(homes)), F + np.repeat(column, rows)] = length
     donor = np.append(np.arange(total), np.zeros(len(homes), np.int64))
-    people = federation.people
+    try:
+        people = federation.people
+    except FileNotFoundError:  # parts are divided by a column, and only rows can be protected
+        people = np.arange(total)
     new = people.max(initial=-1) + 1 + np.repeat(np.arange(len(hospital)), rows)
     _store(federation, folder, X[at], donor[at], bounds, federation.hospitals, columns, np.append(people, new)[at])
 
