@@ -47,8 +47,8 @@ USED = {
 class AdversarySection(Section):
     """The section ``adversary``: a ``share`` of hospitals, sampled by the run's seed, makes an ``attack``.
 
-    If ``knowledge`` is None, it is the least that the attack needs. With ``baseline`` the same run is repeated without
-    the attack, and the difference is reported.
+    If ``knowledge`` is None, it is the attack's first value in :data:`raysim.adversaries.who.LEVELS`. With ``baseline``
+    the same run is repeated without the attack, and the difference is reported.
     """
 
     attack: Attack = default("adversary.attack")
@@ -68,7 +68,7 @@ class AdversarySection(Section):
 
     @property
     def effective_knowledge(self) -> Knowledge:
-        """Return what Byzantine hospitals know: ``knowledge``, by default the least that the attack needs."""
+        """Return what Byzantine hospitals know: ``knowledge``, by default the attack's first value in ``LEVELS``."""
         return LEVELS[self.attack][0] if self.knowledge is None else self.knowledge
 
     @model_validator(mode="after")
