@@ -1,8 +1,8 @@
 """The command line: ``run``, ``compare``, ``describe``, ``plan``, ``list``, and the commands of entry points.
 
-The exit code is 0 for success, 1 for an internal error, and 2 for bad input (with one line on how to correct it). With
-``--verbose`` bad input prints a traceback, and the code is 1. The code is 130 if interrupted, 141 if the reader of the
-output has closed it, and 143 if terminated.
+The exit code is 0 for success, 1 for an internal error, and 2 for bad input (with one line on how to correct it, after
+a traceback with ``--verbose``). The code is 130 if interrupted, 141 if the reader of the output has closed it, and 143
+if terminated.
 
 Commands import libraries other than typer only when they run, so that ``raysim --help`` is quick.
 """
@@ -238,7 +238,7 @@ def list_(
 def main() -> None:
     """Run the command line and exit. An error that a user can correct is printed in one line, with exit code 2.
 
-    With ``--verbose`` such an error is raised, unless Ray hangs.
+    With ``--verbose`` its traceback is printed before the line.
     """
     from raysim.core import blas, host, pipes
     from raysim.core.errors import HangingError, RaysimError, TableGiven, of_the_machine
@@ -255,8 +255,10 @@ def main() -> None:
         if isinstance(error, BrokenPipeError) and pipes.silence_unread():
             raise SystemExit(UNREAD) from None
         line = error if isinstance(error, RaysimError) else _without_folder(error) or of_the_machine(error)
-        if line is None or (verbose and not isinstance(error, HangingError)):
+        if line is None:
             raise
+        if verbose:
+            traceback.print_exc()
         _complain(f"raysim: {' '.join(str(line).split())}")
         if isinstance(line, TableGiven):
             print(line.lines)

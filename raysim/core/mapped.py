@@ -32,7 +32,7 @@ def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArra
 def is_at(array: NDArray[Any], path: Path) -> bool:
     """Return whether an array is mapped from the file ``path``."""
     file = getattr(array.base, "filename", None)
-    return file is not None and Path(file) == path.absolute()
+    return file is not None and Path(file) == path.resolve()  # numpy resolves links
 
 
 def release(array: NDArray[Any]) -> None:

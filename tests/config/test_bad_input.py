@@ -343,6 +343,17 @@ def test_a_table_of_hospitals_takes_no_result_s_place(tmp_path, capsys, monkeypa
     assert (tmp_path / "hospitals.csv").read_text() == "figures"
 
 
+def test_with_verbose_a_traceback_stands_before_the_line(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["raysim", "run", "absent.yaml", "--verbose"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1].startswith("raysim: ")
+    assert "absent.yaml" in lines[-1]
+
+
 def test_a_folder_whose_name_is_too_long(capsys, monkeypatch):
     assert "File name too long; name a shorter path" in refused(["resume", "n" * 300], capsys, monkeypatch)
 

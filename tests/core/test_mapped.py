@@ -95,6 +95,8 @@ def test_where_an_array_lies(tmp_path):
     array = mapped.zeros((2, 2), np.float32, path)
     assert mapped.is_at(array, path)
     assert not mapped.is_at(array, tmp_path / "y.npy")
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    assert mapped.is_at(array, tmp_path / "link" / "x.npy"), "a folder of the path may be a link"
     assert not mapped.is_at(np.zeros(2), path)
 
 
