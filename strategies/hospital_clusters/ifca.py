@@ -16,9 +16,9 @@ Choices: models start at the common initial model plus ``spread N(0, I)``. The a
 initial models and keep the best; here, compare several seeds. A hospital uses the model with the smallest loss on its
 training rows. A hospital without training rows uses the model that serves the most training rows.
 
-If the server may learn only sums, a hospital does not send its choice. Instead it sends K vectors of P scalars (its
-delta for the chosen model, zeros for the others) and K scalars (a positive constant for the chosen model, 0 for the
-others). The sums reveal how many hospitals chose a model, but not which hospitals.
+If the server may learn only sums, a hospital does not send its choice. Instead it sends K vectors of P scalars: its
+delta for the chosen model, and zeros for the others. It also sends K scalars: a positive constant for the chosen model,
+and 0 for the others. The sums reveal how many hospitals chose a model, but not which hospitals.
 
 Traffic in a round: each participant receives K models of P scalars. It sends back the index of the chosen model, P
 scalars and the number of its training rows. If its choice is hidden, it sends K P + K scalars and the number of its

@@ -9,8 +9,8 @@ Rules for buffers and random numbers:
   Other buffers are not sent, and have their initial values at the beginning of every local update.
 - For a batch of a single row, batch norm uses its running statistics and leaves them unchanged.
 - Random numbers (dropout's masks) depend only on seed, round, hospital, epoch and batch. Evaluation draws none.
-- Modules with buffers or random numbers are trained one hospital after another even on a GPU, because padded rows would
-  count in batch statistics, and masks would depend on the cohort.
+- Modules with buffers or random numbers are trained one hospital after another even on a GPU. Otherwise padded rows
+  would count in batch statistics, and masks would depend on the cohort.
 
 If the features of a module are indices into one of its parameters, such as an embedding, the module's attribute
 ``lookup`` may name this parameter. Each step of DP-SGD then checks the indices of its rows.
