@@ -9,6 +9,8 @@ from textwrap import shorten
 from typing import Any
 
 from raysim.engine.job import Outcome, Result
+from raysim.report import tables
+from raysim.report.judgement.facts.wording import plain
 from raysim.storage.manifest import Kind, Manifest
 from raysim.tracking.charts import VERDICT_TAG
 from raysim.tracking.names import metric_label
@@ -17,43 +19,48 @@ TITLE = 120
 """Largest number of characters of an experiment's name in MLflow."""
 
 
-def headlines(results: Sequence[Result]) -> dict[str, float]:
-    """Return two MLflow metrics of each strategy's headline model, by name; each is a mean over seeds.
+def headlines(out: Manifest, results: Sequence[Result]) -> dict[str, float]:
+    """Return the MLflow metrics of a finished comparison, by name; the values are those of ``comparison.csv``.
 
-    They are the task's headline metric and its mean over the worst tenth of hospitals.
+    They are the task's headline metric and its mean over the worst tenth of hospitals. Names with a strategy's label
+    belong to its headline model; names without a label belong to the recommended model, if there is one. The latter
+    also has the ratio of observed to expected events.
     """
-    figures: dict[str, list[float]] = {}
-    for result in results:
-        metrics = list(result.outcome.metrics.values())[-1]
-        for name in (result.federation.task.headline, "worst_decile"):
-            figures.setdefault(f"{name}/{metric_label(result.label)}", []).append(metrics[name])
-    return {name: sum(values) / len(values) for name, values in figures.items()}
+    table = tables.read_csv(out.folder / "comparison.csv")
+    names = (results[0].federation.task.headline, "worst_decile")
+    strategies = {result.label for result in results}
+    last = table[table["strategy"].isin(strategies)].drop_duplicates("strategy", keep="last")
+    figures = {
+        f"{name}/{metric_label(strategy)}": float(value)
+        for name in names
+        for strategy, value in zip(last["strategy"], last[name], strict=True)
+    }
+    titles = [plain(title) for title in tables.labels(table)]
+    if (recommended := _answer(out).get("recommended")) not in titles:
+        return figures
+    taken = table.iloc[titles.index(recommended)]
+    ratios = [
+        observed_over_expected(result.outcome, taken["model"])
+        for result in results
+        if result.label == taken["strategy"]
+    ]
+    figures |= {name: float(taken[name]) for name in names}
+    return figures | ({"observed_over_expected": sum(ratios) / len(ratios)} if ratios else {})
 
 
-def observed_over_expected(outcome: Outcome) -> float:
-    """Return the headline model's ratio of observed to expected events over all hospitals' rows; NaN if unknown."""
+def observed_over_expected(outcome: Outcome, model: str | None = None) -> float:
+    """Return the ratio of observed to expected events of ``model`` over all hospitals' rows; NaN if unknown.
+
+    Without ``model``, the ratio is that of the headline model.
+    """
     from raysim.statistics.clinical.curves import expected_events  # imported late to start commands faster
 
-    counts = outcome.scores.get(list(outcome.metrics)[-1])
+    counts = outcome.scores.get(model or list(outcome.metrics)[-1])
     if counts is None:
         return math.nan
     whole = counts.together()
     expected = expected_events(whole).item()
     return whole.events.item() / expected if expected > 0 else math.nan
-
-
-def taken(out: Manifest, results: Sequence[Result]) -> dict[str, float]:
-    """Return the main figures of the recommended strategy, as means over seeds; empty if no strategy is recommended."""
-    label = _answer(out).get("recommended")
-    of_label = [result.outcome for result in results if label is not None and _is(label, result.label)]
-    if not of_label:
-        return {}
-    headline = results[0].federation.task.headline
-    figures = {
-        name: [list(each.metrics.values())[-1][name] for each in of_label] for name in (headline, "worst_decile")
-    }
-    figures["observed_over_expected"] = [observed_over_expected(each) for each in of_label]
-    return {name: sum(values) / len(values) for name, values in figures.items()}
 
 
 def verdict(out: Manifest) -> dict[str, str]:
@@ -84,8 +91,3 @@ def note(out: Manifest, kind: Kind) -> str:
 def _answer(out: Manifest) -> dict[str, Any]:
     path = out.folder / "answer.json"
     return json.loads(path.read_text()) if path.is_file() else {}
-
-
-def _is(recommended: str, label: str) -> bool:
-    """Return whether ``recommended`` is the strategy ``label``, or this label followed by a model's name."""
-    return recommended == label or recommended.startswith(f"{label}, ")

@@ -17,7 +17,7 @@ from raysim.engine.privacy.privacy_ledger import guaranteed
 from raysim.experiment import tuning
 from raysim.experiment.entries import entries
 from raysim.experiment.listener import Listener, data_tags, listen
-from raysim.experiment.notes import headlines, note, taken, title, verdict
+from raysim.experiment.notes import headlines, note, title, verdict
 from raysim.experiment.one_run import Run
 from raysim.experiment.prepared import Prepared
 from raysim.experiment.run_actors import Spared
@@ -122,7 +122,7 @@ class Experiment(Prepared):
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
                 manifest, conclusion = whole.manifest, verdict(whole.manifest)
-                figures = headlines(results) | taken(manifest, results)
+                figures = headlines(manifest, results)
                 named = title(self.config.name, conclusion)
                 parent.done(figures, manifest.paths(), note(manifest, kind), named, conclusion)
             whole.finish()

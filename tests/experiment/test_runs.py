@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,6 +19,9 @@ from safetensors.numpy import load_file
 
 from raysim.api import running
 from raysim.experiment.entries import folder_of
+from raysim.experiment.notes import headlines
+from raysim.metrics.score_counts import score_counts
+from raysim.report import tables
 from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -203,6 +208,34 @@ def test_a_comparison_is_nested_in_mlflow(compared):
     client = MlflowClient(f"sqlite:///{compared / 'mlflow.db'}")
     stored = {artifact.path for artifact in client.list_artifacts(parents[0].info.run_id)}
     assert {"comparison.csv", "report.html", "plots"} <= stored
+
+
+def test_the_record_of_a_comparison_has_the_figures_of_its_table(compared):
+    """Hospitals' test rows differ between seeds, so the weighted mean is not the mean of the seeds' means."""
+    (whole,) = [run.data.metrics for run in runs(compared) if "mlflow.parentRunId" not in run.data.tags]
+    table = pd.read_csv(compared / "out" / "comparison.csv").drop_duplicates("strategy", keep="last")
+    for name in ("auroc", "worst_decile"):
+        for strategy, value in zip(table["strategy"], table[name], strict=True):
+            assert whole[f"{name}/{strategy}"] == pytest.approx(value, abs=1e-12)
+
+
+def test_the_record_of_a_comparison_has_the_figures_of_the_recommended_model(compared, tmp_path):
+    """Its name includes the model if the strategy has several."""
+    (folder := tmp_path / "out").mkdir()
+    table = tables.read_csv(compared / "out" / "comparison.csv")
+    table.to_csv(folder / "comparison.csv", index=False)
+    (folder / "answer.json").write_text(json.dumps({"recommended": "chip (cluster)"}))
+    cluster = table[(table["strategy"] == "chip") & (table["model"] == "cluster")].iloc[0]
+    labels = {"cluster": [0, 0, 1, 1], "personal": [0, 1, 1, 1]}
+    scores = {model: score_counts(np.zeros(4), y, [0, 4]) for model, y in labels.items()}  # risks of .5
+    task = SimpleNamespace(headline="auroc")
+    result = SimpleNamespace(
+        label="chip", outcome=SimpleNamespace(scores=scores), federation=SimpleNamespace(task=task)
+    )
+    found = headlines(cast("Any", SimpleNamespace(folder=folder)), cast("Any", [result]))
+    assert found["auroc"] == cluster["auroc"]
+    assert found["worst_decile"] == cluster["worst_decile"]
+    assert found["observed_over_expected"] == pytest.approx(1)
 
 
 def runs(folder: Path) -> list[Run]:
