@@ -43,6 +43,13 @@ class InPlace(nn.Linear):
         return super().forward(X)
 
 
+class Cut(nn.Linear):
+    """Changes no row of zeros."""
+
+    def forward(self, X: Tensor) -> Tensor:
+        return super().forward(X.relu_())
+
+
 class Pair(nn.Linear):
     def forward(self, X: Tensor) -> Any:
         return super().forward(X), X
@@ -182,6 +189,7 @@ def test_a_users_family_is_taken() -> None:
         (Flat, {}, "model: Flat turns 3 rows into outputs of shape (3,), not (3, 2)"),
         (Pair, {}, "model: Pair returns a tuple; return one tensor of shape (3, 2)"),
         (InPlace, {}, "model: InPlace changes its input in place"),
+        (Cut, {}, "model: Cut changes its input in place"),
         (Centred, {}, "model: Centred combines rows when it is evaluated"),
         (TwoInputs, {}, "model: TwoInputs cannot be called with 3 rows of 4 features (TypeError: "),
         (Lazy, {}, "model: Lazy has '0.weight' without a shape"),

@@ -83,7 +83,7 @@ def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) 
         raise ConfigError(
             f"model: {name} turns 3 rows into outputs of shape {tuple(outputs.shape)}, not (3, {n_outputs})"
         )
-    if X._version:
+    if _changes_rows(module.eval(), X):
         raise ConfigError(f"model: {name} changes its input in place; compute a new tensor, such as x + 1 for x += 1")
     if getattr(module, "lookup", None) is None and _combines_rows(module.eval(), torch.zeros_like(X)):
         raise ConfigError(f"model: {name} combines rows when it is evaluated; compute each row's output from this row")
@@ -111,6 +111,18 @@ def _check_parts(module: nn.Module, name: str) -> None:
                 f"model: {name} has one layer under the names '{names[part]}' and '{each}'; keep one name, and call "
                 "the layer twice"
             )
+
+
+def _changes_rows(module: nn.Module, X: torch.Tensor) -> bool:
+    """Return whether the module changes its input, shown by rows of other values than ``X``."""
+    rows = torch.linspace(-1.0, 1.0, X.numel(), dtype=X.dtype).reshape(X.shape)
+    given = rows.clone()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            module(rows)
+    except Exception:  # a module of indices takes only some values
+        return False
+    return not torch.equal(rows, given)
 
 
 def _combines_rows(module: nn.Module, X: torch.Tensor) -> bool:
