@@ -134,6 +134,25 @@ def test_what_is_no_feature(values: Any, reason: str | None) -> None:
     assert proposed(x=values).drop.get("x") == reason
 
 
+def test_what_is_said_holds_for_all_rows_of_a_long_table() -> None:
+    row = np.arange(500_000)
+    rows = pd.DataFrame(
+        {
+            "hospital": row % 7,
+            "died": pd.array(np.where(row < 1_000, None, row % 2 * (row % 3 == 0)), "Int64"),
+            "odd": np.where(row % 2, row % 5, 0),
+            "marked": np.where(row == 1, "<0.3", np.where(row % 2, "1.5", "2.5")),
+        }
+    )
+    found = propose(arrow_table(rows, "data"))
+    assert found.rows == 500_000
+    assert found.label.why == "its name suggests an outcome; 1,000 rows have no value"
+    assert found.drop == {}
+    died = rows["died"].dropna()
+    assert found.classes == {"0": (died == 0).sum(), "1": (died == 1).sum()}
+    assert found.marks == {"marked": "'<0.3' (1)"}
+
+
 @pytest.mark.parametrize(
     ("label", "event"),
     [

@@ -23,9 +23,6 @@ from raysim.data.tables.columns import plain_text, whole_names
 from raysim.data.tables.kinds import Finding, dates_of, find
 from raysim.data.tables.labels import event_of
 
-ROWS = 250_000
-"""The largest number of rows that are examined. In a longer table, evenly spaced rows are examined."""
-
 _OF = r"(id|name|no|nr|num|number|code|key|hash)?"  # "of it", as in hospital_id
 _HOSPITAL = re.compile(
     r"(hosp|hospital|site|silo|cent(er|re)|clinic|institut(e|ion)|facility|trust|klinik|krankenhaus|spital|zentrum|"
@@ -76,7 +73,7 @@ class Proposal:
     - ``drop``: the columns that should not be features, each with the reason.
     - ``numbers``, ``categories``: the numbers of columns of each kind that remain as features.
     - ``event``: the class to propose for the key ``positive``; None if the key is not needed.
-    - ``classes``: the classes of the label with their numbers of examined rows; empty for a real-valued label.
+    - ``classes``: the classes of the label with their numbers of rows; empty for a real-valued label.
     - ``censored``: the proposed rule for reading values beyond a limit, such as ``<0.3``, by sign (``<``, ``>``).
     - ``na_values``: for each column, the texts that mean a missing value. ``units``: the units that follow its numbers.
     - ``marks``: for each column of numbers whose other texts are limits, one unit or missing values, the most frequent
@@ -187,9 +184,6 @@ def _absent(found: Finding) -> list[str]:
 
 
 def _columns(table: pa.Table) -> list[_Column]:
-    if table.num_rows > ROWS:
-        step = -(-table.num_rows // ROWS)
-        table = table.take(pa.array(range(0, table.num_rows, step)))
     columns = []
     for field in table.schema:
         if pa.types.is_nested(field.type) or pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
