@@ -14,6 +14,8 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
+from raysim.engine.measuring.group_gaps import measure, rearranging
+from raysim.engine.measuring.subgroups import grouping
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import JobRun
@@ -137,6 +139,23 @@ def test_nothing_is_measured_unless_it_is_asked_for(federation: Federation):
     beside = sum(int(entry.sent.sum()) for entry in sent) - sum(int(entry.sent.sum()) for entry in plain)
     # Of sex one pair and of age three, two sums of 8 bytes for 2,000 arrangements, and 14 numbers a group.
     assert beside == len(SIZES) * 4 * (4 * (1 + 3) * 2000 + 14 * (2 + 3))
+
+
+@pytest.mark.parametrize("classes", [2, 0])
+def test_the_counted_bytes_are_those_of_a_hospital_s_arrays(federate: MakeFederation, tmp_path: Path, classes: int):
+    made = federate([30], [40], features=3)
+    label = made.y if classes else made.X[:, 0] + 100.0 * np.random.default_rng(1).normal(size=len(made.y))
+    (tmp_path / "one").mkdir()
+    one = grouped(store(tmp_path / "one", made.X, label, made.bounds, classes=classes))
+    groups = grouping(one, ["sex"], ())
+    assert groups is not None
+    arrangements, rows = rearranging(groups, one, "test"), one.rows(0, "test")
+    outputs = one.X[rows, 0]
+    sent = measure(groups, arrangements, one, [0], "test", outputs, outputs, one.y[rows], 1)["sex"]
+    *_, units = sent.units.values()  # the sum in the hospital's own scale, which real-valued labels also need
+    arrays = sent.value.nbytes + sent.variance.nbytes + (sent.risks.nbytes if sent.risks is not None else 4)
+    assert 4 * arrangements.numbers("sex", sent) == arrays + 4 * sent.counts.size + units.nbytes
+    assert arrangements.numbers("sex", sent) == 4 * 2000 + (14 * 2 if classes else 5 * 2 + 1)
 
 
 def test_a_finished_run_is_read_as_it_was_written(federation: Federation, tmp_path: Path):

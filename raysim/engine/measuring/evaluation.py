@@ -301,7 +301,7 @@ class Evaluation:
         sums = {name: merged_sums([part[name] for part in parts], self._order) for name, _ in found.grouping.levels}
         found.gaps = gaps(found.grouping, arrangements, sums, found.groups[model], figures, self._task)
         for attribute, each in sums.items():
-            self._enter_measured(ledger_round, arrangements.numbers(attribute, each.counts.shape[1]))
+            self._enter_measured(ledger_round, arrangements.numbers(attribute, each))
         return {
             f"{attribute}_within{end}": value
             for attribute, gap in self.gathered.gaps.items()

@@ -51,14 +51,17 @@ class Rearranging:
         """Return the number of permutations of an attribute's group labels, including the observed labels."""
         return self.strides[attribute][0] if self.exact(attribute) else self.draws + 1
 
-    def numbers(self, attribute: str, groups: int) -> int:
-        """Return the size of a hospital's message for an attribute, in units of four bytes. ``groups`` is the number of
-        known groups.
+    def numbers(self, attribute: str, sent: AttributeSums) -> int:
+        """Return the size of a hospital's message for an attribute, in units of four bytes. ``sent`` are the sums of
+        all hospitals.
 
-        For each permutation and pair of groups, the hospital sends two sums of eight bytes. For each group, two
-        counts of four bytes and six numbers of eight bytes are assumed; with a real-valued label, it sends fewer.
+        For each permutation and pair of groups, the hospital sends two sums of eight bytes. For each group, it sends
+        counts of four bytes, and numbers of eight bytes. With a real-valued label it also sends the scale of its
+        errors, of four bytes.
         """
-        return 4 * len(pairs(groups)) * self.number(attribute) + 14 * groups
+        groups, outcomes = sent.counts.shape[1:]
+        of_groups = groups * (outcomes + 4) + (1 if sent.risks is None else 2 * groups * sent.risks.shape[2])
+        return int(4 * len(pairs(groups)) * self.number(attribute) + of_groups)
 
 
 def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearranging:
