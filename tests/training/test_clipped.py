@@ -112,6 +112,7 @@ def test_an_embedding_s_clipped_sum_is_that_of_autograd():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     assert not found[:4].any()
     assert np.abs(found[4:]).max() > 0.01
-    ids[2, 3] = 9
-    with pytest.raises(ValueError, match=r"a feature is 9, not an index from 0 to 8 of the model's embedding table"):
-        text.clipped_sum(theta, ids, y, None, patient, clip)
+    for wrong in (9, 0.5, -1, np.nan):
+        ids[2, 3] = wrong
+        with pytest.raises(ValueError, match=rf"a feature is {wrong}, not an index from 0 to 8 of the model's"):
+            text.clipped_sum(theta, ids, y, None, patient, clip)

@@ -300,6 +300,15 @@ def test_a_model_as_a_module_says_what_the_model_says(family: str, classes: int,
     np.testing.assert_allclose(said, model.logits(theta, X), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_exported_counts_have_the_largest_count_of_the_model(precision: str) -> None:
+    model: Any = build_model("poisson_regression", 1, 0, options={}, precision=precision)
+    theta, X = np.array([1.0, 0.0], precision), np.array([[-200], [0], [79], [81], [1000], [np.inf]], precision)
+    said = model.as_module(theta)(torch.from_numpy(X)).detach().numpy()
+    np.testing.assert_allclose(said, model.logits(theta, X), rtol=1e-5)
+    assert np.isfinite(said).all()
+
+
 def test_zeros_need_no_draw() -> None:
     generator = rng()
     assert not build_model(f"{__name__}.Wide", 5, 2, options={}, init="zeros").initial(generator).any()

@@ -65,4 +65,4 @@ class PoissonModel(LinearModel):
         """See :class:`raysim.training.base.Exportable`."""
         from raysim.training.kernels.modules.exported import Means
 
-        return Means(super().as_module(theta))
+        return Means(super().as_module(theta), LARGEST)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -29,8 +30,8 @@ def check_autocast(value: object, device: str, precision: str) -> None:
 
 
 def check_entries(ids: NDArray[Any], entries: int) -> None:
-    """Raise ``ValueError`` if one of ``ids [n, L]`` is NaN, negative, or at least ``entries``."""
-    wrong = ids[~((ids >= 0) & (ids < entries))]  # NaN is neither
+    """Raise ``ValueError`` if one of ``ids [n, L]`` is not a whole number from 0 to ``entries - 1``."""
+    wrong = ids[~((ids >= 0) & (ids < entries) & (ids == np.floor(ids)))]  # NaN is not at least 0
     if wrong.size:
         raise ValueError(
             f"a feature is {wrong[0]:g}, not an index from 0 to {entries - 1} of the model's embedding table; encode "

@@ -55,12 +55,12 @@ def margins(z: Tensor, loss: str) -> Tensor:
 
 
 class Means(nn.Module):
-    """A module that outputs the exponentials of the outputs of ``module``."""
+    """A module that outputs the exponentials of the outputs of ``module``, which are first limited to ``largest``."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, largest: float) -> None:
         super().__init__()
-        self.module = module
+        self.module, self._largest = module, largest
 
     def forward(self, X: Tensor) -> Tensor:
         """Return the predicted mean ``[n]`` for each of the rows ``[n, F]``."""
-        return torch.exp(self.module(X))
+        return torch.exp(self.module(X).clamp(max=self._largest))
