@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.errors import ConfigError
 from raysim.training.base import Model, Optimizer, Task, Vector
 from raysim.training.kernels.clipped import DenseLayers, Traceable, Traced
 from raysim.training.models import build_model
@@ -33,8 +34,10 @@ class WithCanaries:
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """Return the model for ``n_features`` features, which include the columns of canaries.
 
-        Raises ``TypeError`` on a GPU, and for models that do not consist of dense layers, such as boosted trees.
+        Raises ``ConfigError`` on a GPU, and ``TypeError`` for models that do not consist of dense layers, such as
+        boosted trees.
         """
+        check_cpu(device)
         inner = build_model(
             self.family,
             n_features,
@@ -49,6 +52,15 @@ class WithCanaries:
                 f"model: {type(inner).__name__} has no layers whose gradients can be clipped; choose another model"
             )
         return CanaryModel(inner, n_features - self.columns)
+
+
+def check_cpu(device: str) -> None:
+    """Raise ``ConfigError`` if ``device`` is a GPU, whose models do not give the gradients that canaries replace."""
+    if device.startswith("cuda"):
+        raise ConfigError(
+            f"resources.device: {device}, but canaries of patients need the CPU; set resources.device: cpu, or give "
+            "--canaries 0"
+        )
 
 
 class CanaryModel(DenseLayers):

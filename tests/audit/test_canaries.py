@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from benchmarks.audit import SABOTAGES, replaced
 from raysim.config.reading import checked
-from raysim.core.errors import PrivacyBroken
+from raysim.config.sections.resources import ResourcesSection
+from raysim.core.errors import ConfigError, PrivacyBroken
 from raysim.data.derived.canaries import with_hospitals, with_patients
 from raysim.data.federation import Federation
 from raysim.engine.attacks.canaries import Canaries, Watch
 from raysim.experiment.audits.audit import audit
 from raysim.strategies.base import LocalProblem, State, Update, Upload
+from raysim.training.canaries import WithCanaries
 from raysim.training.kernels.clipped import Traceable, clipped_sum
 from raysim.training.models import build_model
 from raysim.virtual_time.scheduling import ScheduledCohort
@@ -141,6 +143,19 @@ def test_a_canarys_gradient_is_its_column_at_every_model(family, classes, option
         np.testing.assert_allclose(first, expected, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(both[5 * outputs : 6 * outputs], 2 * expected[:, 3] / 100, rtol=1e-9)
         np.testing.assert_allclose(both[6 * outputs :], 0, atol=1e-12)
+
+
+def test_patients_canaries_are_refused_on_a_gpu_before_anything_is_trained(tmp_path):
+    said = (
+        "resources.device: cuda, but canaries of patients need the CPU; set resources.device: cpu, or give --canaries 0"
+    )
+    for precision in ("float32", "float64"):
+        with pytest.raises(ConfigError, match=said):
+            WithCanaries("mlp", 2).bind(5, 2, init="default", device="cuda", precision=precision)
+    config = configuration("pooled").model_copy(update={"resources": ResourcesSection(device="cuda")})
+    with pytest.raises(ConfigError, match=said):
+        audit(config, tmp_path / "a", shadows=4, canaries=20, in_process=True)
+    assert not (tmp_path / "a").exists()
 
 
 def configuration(guarantee: str, model="logistic_regression", **more):

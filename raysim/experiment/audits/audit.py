@@ -34,6 +34,7 @@ from raysim.experiment.audits.canary_audit import can_hold_canaries, canary_boun
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import Session, open_session
 from raysim.report.terminal.progress import data_warnings
+from raysim.training.canaries import check_cpu
 
 FEWEST_SHADOWS = 4
 """Smallest number of shadow federations other than 0."""
@@ -83,6 +84,8 @@ def audit(
         return open_session(audited.totals, config.resources, in_process=in_process, verbose=verbose, names=names)
 
     holds_canaries = job.privacy is not None and can_hold_canaries(job, federation)
+    if holds_canaries and canaries and job.privacy is not None and job.privacy.unit != "hospital":
+        check_cpu(config.resources.device)
     with tempfile.TemporaryDirectory() as folder:
         auditor = Auditor(job, federation, opened, Path(folder), progress or say)
         result = auditor.audit(shadows, 0 if holds_canaries else canaries)
