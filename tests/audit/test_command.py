@@ -168,6 +168,19 @@ def test_a_network_tells_a_row_too(tmp_path):
     np.testing.assert_allclose(inverted["patient"], inverted["read_from_update"], atol=1e-9)
 
 
+def test_a_network_that_a_row_leaves_unchanged_tells_no_row(tmp_path):
+    """The single unit of the first layer is not active for the row, so that its change is 0."""
+    network = ["--set", "model.name=mlp", "--set", "model.hidden=[1]"]
+    shown = audited(tmp_path, "--shadows", "0", "--canaries", "0", *network)
+    assert shown.code == 0, shown.err
+    inverted = pd.read_csv(tmp_path / "a" / "inversion.csv")
+    assert inverted["read_from_update"].isna().sum() == len(inverted) - 1
+    inversion = json.loads((tmp_path / "a" / "audit.json").read_text())["inversion"]
+    assert (inversion["exact"], inversion["deviation"]) == (False, None)
+    assert "No row was read from the update of a hospital that trains on one row" in " ".join(shown.out.split())
+    assert 'id="inversion"' not in (tmp_path / "a" / "audit.html").read_text()
+
+
 def test_a_regression_is_audited_by_what_its_sums_tell(tmp_path):
     """Twelve hospitals of 20 to 200 rows: those with no more rows than columns would be read, if sums were seen."""
     settings = ["--shadows", "0", "--canaries", "0", "--set", "strategy.name=newton", "--set", "data.features=30"]

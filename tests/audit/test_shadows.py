@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import pandas as pd
 
-from raysim.report.pages.audit import by_size, lead
+from raysim.report.pages.audit import audit_page, by_size, lead
 from tests.audit.test_command import audited
+from tests.report.pages import PROVENANCE
 
 SMALL = ["data.hospitals=8", "data.rows=300", "training.rounds=3", "training.batch_size=0", "evaluation.every=0"]
 
@@ -34,6 +36,20 @@ def test_what_is_said_of_size_needs_an_interval():
     open_ended = figures | {"slope_high": 0.01, "smaller_leak_more": False}
     assert "no dependence of leakage on size was demonstrated" in by_size("lira", open_ended)
     assert "a slope on size needs ten hospitals" in by_size("lira", figures | {"slope_low": None})
+
+
+def test_an_undefined_auroc_is_named_so_on_the_page():
+    """As ``audit.json`` stores it if every row is a training row."""
+    ends = ("auroc", "auroc_low", "auroc_high", "found_at_0.01", "found_at_0.001", "slope_low", "slope_high")
+    none = dict.fromkeys(ends) | {"smaller_leak_more": False, "larger_leak_more": False}
+    row = {"attack": "lira", "n_train": 9, "auroc": math.nan, "auroc_low": math.nan, "auroc_high": math.nan}
+    table = pd.DataFrame([row | {"hospital": name} for name in ("h0", "(all)")])
+    page = audit_page("audit", {"lira": none}, table, None, PROVENANCE)
+    assert "Whether training rows are recognised could not be measured." in page
+    cells = re.search(r">LiRA</th>(.*?)</tr>", page, re.DOTALL)
+    assert cells is not None
+    assert re.findall(r">(\w+)</td>", cells[1]) == ["undefined"] * 3
+    assert "with AUROC undefined; a slope on size needs ten hospitals." in by_size("lira", none)
 
 
 def test_a_broken_guarantee_leads_the_page():

@@ -111,9 +111,9 @@ def reading(inverted: pd.DataFrame, *, protected: bool) -> dict[str, Any]:
     """Return, for ``audit.json``, how far the reconstructed row deviates from the patient's row.
 
     ``inverted`` is the content of ``inversion.csv``. ``protected``: whether the run adds noise to updates, or sums them
-    securely.
+    securely. The deviation is NaN if no row was read.
     """
-    most = float((inverted["patient"] - inverted["read_from_update"]).abs().max())
+    most = float((inverted["patient"] - inverted["read_from_update"]).abs().max(skipna=False))
     largest = max(1.0, float(inverted["patient"].abs().max()))
     return {
         "features": len(inverted) - 1,

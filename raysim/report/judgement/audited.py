@@ -28,6 +28,8 @@ def headline(summary: Mapping[str, Any]) -> str:
 
 def read_out(inversion: Mapping[str, Any]) -> str:
     """Return a sentence on how well an attack reconstructed a patient's row from a hospital's update."""
+    if inversion["deviation"] is None:
+        return "No row was read from the update of a hospital that trains on one row: no unit's intercept has changed."
     exactly = "exactly" if inversion["exact"] else f"to within {inversion['deviation']:.1g}"
     text = (
         f"A patient's row, {inversion['features']} features and the label, was read {exactly} from the update of a "
@@ -60,7 +62,7 @@ def members(summary: Mapping[str, Any]) -> str:
     if not defined:
         return "Whether training rows are recognised could not be measured."
     title, best = max(defined.items(), key=lambda item: float(item[1]["auroc"]))
-    text = f"{title}'s AUROC {_auroc(best)}"
+    text = f"{title}'s AUROC {auroc(best)}"
     if best["auroc_low"] is not None and best["auroc_low"] > 0.5:
         return f"Training rows are recognised better than by chance: {text}."
     return f"No attack recognises training rows better than chance: {text}."
@@ -98,7 +100,7 @@ def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next
     if leaking:
         warnings.append(Warning(f"Smaller hospitals leak more ({' and '.join(leaking)}).", False))
     rows = [
-        [title, f"AUROC {_auroc(summary[attack])}", f"{_share(summary[attack])} found, 1 % false alarms"]
+        [title, f"AUROC {auroc(summary[attack])}", f"{share(summary[attack]['found_at_0.01'])} found, 1 % false alarms"]
         for attack, title in TITLES.items()
         if attack in summary
     ]
@@ -117,6 +119,17 @@ def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next
     )
 
 
+def auroc(figures: Mapping[str, Any]) -> str:
+    """Format an attack's AUROC with its interval; "undefined" if the AUROC is None."""
+    low, high = (math.nan if figures[end] is None else figures[end] for end in ("auroc_low", "auroc_high"))
+    return figure(math.nan if figures["auroc"] is None else figures["auroc"], Limits(low, high))
+
+
+def share(found: float | None) -> str:
+    """Format the share of training rows that an attack recognises; "undefined" if it is None."""
+    return "undefined" if found is None else f"{100 * found:.1f} %"
+
+
 def _refuted(bound: Mapping[str, Any]) -> bool:
     return bound["epsilon_claimed"] is not None and bool(bound["epsilon_at_least"] > bound["epsilon_claimed"])
 
@@ -124,16 +137,6 @@ def _refuted(bound: Mapping[str, Any]) -> bool:
 def _bare(inversion: Mapping[str, Any]) -> bool:
     """Whether an attack reconstructed a row exactly from an unprotected update."""
     return bool(inversion["exact"]) and not inversion["protected"]
-
-
-def _auroc(figures: Mapping[str, Any]) -> str:
-    low, high = (math.nan if figures[end] is None else figures[end] for end in ("auroc_low", "auroc_high"))
-    return figure(math.nan if figures["auroc"] is None else figures["auroc"], Limits(low, high))
-
-
-def _share(figures: Mapping[str, Any]) -> str:
-    share = figures["found_at_0.01"]
-    return "undefined" if share is None else f"{100 * share:.1f} %"
 
 
 def _auditor(bound: Mapping[str, Any]) -> str:

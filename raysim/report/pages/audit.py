@@ -54,7 +54,9 @@ def audit_page(
     ``summary``, ``membership`` and ``inverted`` are the contents of ``audit.json``, ``membership.csv`` and
     ``inversion.csv``.
     """
-    pictures = [] if inverted is None else [row_and_reading(inverted)]
+    pictures = []
+    if inverted is not None and inverted["read_from_update"].notna().all():
+        pictures.append(row_and_reading(inverted))
     pictures.append(leaks_by_size(membership, summary))
     values = {
         "title": title,
@@ -80,10 +82,7 @@ def lead(summary: Mapping[str, Any]) -> list[str]:
 
 def by_size(attack: str, figures: Mapping[str, Any]) -> str:
     """Describe how successful an attack is, and whether it succeeds more often at small hospitals."""
-    separation = (
-        f"{TITLES[attack]}: training rows are distinguished from others with AUROC {figures['auroc']:.3f} "
-        f"({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
-    )
+    separation = f"{TITLES[attack]}: training rows are distinguished from others with AUROC {audited.auroc(figures)}"
     if not _defined(figures["slope_low"]):
         return f"{separation}; a slope on size needs ten hospitals."
     doubling = (
@@ -170,9 +169,8 @@ def _deviation(inverted: pd.DataFrame) -> str:
 
 
 def _attack_row(attack: str, figures: Mapping[str, Any]) -> list[str]:
-    shares = [f"{100 * figures[key]:.1f} %" for key in ("found_at_0.01", "found_at_0.001")]
-    interval = f"{figures['auroc']:.3f} ({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
-    return [TITLES[attack], interval, *shares]
+    shares = [audited.share(figures[key]) for key in ("found_at_0.01", "found_at_0.001")]
+    return [TITLES[attack], audited.auroc(figures), *shares]
 
 
 def _defined(value: float | None) -> bool:
