@@ -76,3 +76,22 @@ def test_of_several_models_trained_alone_one_is_compared_with(federate: MakeFede
     assert compared_with(both, "fedavg", KEY) == ALONE
     assert compared_with(both, "fedavg", KEY, ("local, mlp", "personal")) == ("local, mlp", "personal")
     assert sentence(both, KEY, None) == ""
+
+
+def test_the_reference_is_compared_with_by_its_other_model(federate: MakeFederation, tmp_path: Path) -> None:
+    """Gains over the recommended model itself, recalibrated or not, would all be 0."""
+    ours, alone = results(federate, tmp_path, SIZES[:3])
+
+    def against(models: list[str], recommended: str, run: Result = ours) -> tuple[str, str] | None:
+        figures = dict.fromkeys(models, next(iter(run.outcome.figures.values())))
+        served = replace(run, outcome=replace(run.outcome, figures=figures))
+        return compared_with([served], "fedavg", (run.label, recommended))
+
+    both = ["global", "personal"]
+    assert against(both, "global") == ("fedavg", "personal")
+    assert against(both, "personal") == ("fedavg", "global")
+    assert against([*both, "recalibrated"], "recalibrated") == ("fedavg", "global")
+    assert against(["global", "recalibrated"], "recalibrated") is None
+    assert against(["global"], "global") is None
+    assert against(["personal"], "personal", alone) is None
+    assert compared_with([ours], "fedavg", ("chip", "personal")) == KEY

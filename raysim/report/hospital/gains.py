@@ -18,6 +18,7 @@ from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind
 from raysim.report import svg
 from raysim.report.naming import MODELS, Key, number
+from raysim.report.tables import made_of
 from raysim.statistics.differences.one_hospital import Sent, gain
 from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.run_tables import auroc_intervals
@@ -153,15 +154,20 @@ def compared_with(
     """Return the model against which hospitals' gains are measured.
 
     It is a model trained alone (``by_itself`` if several were trained alone) or, if there is none, a model of the
-    strategy ``reference``. The result is None if neither was run, or if the model is ``recommended`` itself.
+    strategy ``reference``, preferably its global model. It is never the model ``recommended``, and with or without
+    recalibration a model counts as the same. The result is None if no other model was run.
     """
     alones = [result for result in results if result.alone]
     alone = next((each for each in alones if by_itself and each.label == by_itself[0]), alones[0] if alones else None)
     chosen = alone or next((result for result in results if result.label == reference), None)
-    if chosen is None or (chosen.label, list(chosen.outcome.figures)[-1]) == recommended:
+    if chosen is None:
         return None
-    models = list(chosen.outcome.figures)
-    return chosen.label, "global" if chosen is not alone and "global" in models else models[-1]
+    keys = [(chosen.label, model) for model in chosen.outcome.figures]
+    original = made_of(keys)
+    others = [key for key in keys if original.get(key, key) != original.get(recommended, recommended)]
+    if chosen is alone:
+        return keys[-1] if keys[-1] in others else None
+    return next((key for key in others if key[1] == "global"), others[-1] if others else None)
 
 
 def caterpillar(gains: Gains) -> svg.Chart | None:
