@@ -189,6 +189,15 @@ def test_bytes_decide_between_equals_only():
         assert "equal within 0.01" in which.text
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.002])
+def test_a_method_of_unknown_bytes_does_not_send_fewer(noise: float):
+    """As in a table of ``raysim judge`` whose column ``bytes`` is empty for one method."""
+    per_seed, hospitals = frames({"fedavg": 0.80, "chip": 0.80}, noise=noise, seeds=5)
+    known = per_seed.assign(bytes=np.where(per_seed["strategy"] == "chip", np.nan, 100.0))
+    said = answered(known.drop(columns=["bytes_down", "bytes_up"]), hospitals, "fedavg")
+    assert said.card.recommended == "fedavg"
+
+
 def test_equal_models_are_one_entry():
     per_seed, hospitals = frames({"fedavg": 0.8, "fedprox": 0.8, "chip": 0.7}, noise=0.0)
     said = answered(per_seed, hospitals, "fedprox")
@@ -202,6 +211,10 @@ def test_equal_models_are_one_entry():
         cheaper = evidence_from(moved, hospitals, "fedprox")
         assert cheaper is not None
         assert cheaper.entries[0].name == name
+    for unknown in (hidden := per_seed.drop(columns=["bytes_down", "bytes_up"]), hidden.assign(bytes=0.0)):
+        named = evidence_from(unknown, hospitals, "fedprox")
+        assert named is not None
+        assert named.entries[0].name == "fedprox"
     alone = answered(*frames({"fedavg": 0.8, "fedprox": 0.8}, noise=0.0), "fedavg")
     assert not alone.difference_shown
     which = alone.card.line("which")

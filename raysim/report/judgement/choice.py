@@ -18,14 +18,16 @@ A method is unbeaten if no other method is better than it. The rules apply in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raysim.core.arrays import Flags
+
+Method = TypeVar("Method")
 
 Why = Literal["better", "reference", "unbeaten", "simpler"]
 
@@ -53,6 +55,15 @@ class Choice:
     """The index of an equivalent method that sends clearly more bytes and was replaced; None if there is none."""
 
 
+def cheaper(methods: Iterable[Method], than: Method, sends: Callable[[Method], float]) -> Method:
+    """Return the method that sends the fewest bytes of those that send clearly fewer than ``than``; if none, ``than``.
+
+    ``sends`` returns a method's bytes, NaN if unknown. Of equal methods, the first is returned.
+    """
+    fewer = (each for each in methods if sends(each) <= LESS * sends(than) < sends(than))
+    return min(fewer, key=sends, default=than)
+
+
 def choose(
     means: ArrayLike,
     better: Flags,
@@ -66,7 +77,7 @@ def choose(
     - ``means [E]``: each method's main metric, with a sign such that larger is better.
     - ``better [E, E]``: whether the row's method is demonstrably better than the column's method.
     - ``equal [E, E]``: whether two methods are equivalent; False where one of them is better.
-    - ``traffic [E]``: the bytes that each method sends.
+    - ``traffic [E]``: the bytes that each method sends; NaN if unknown.
     - ``reference``: the index of the reference strategy's method; None if there is none.
     - ``complexity [E]``: the rank of each method's model, the simplest first; None if models are not ranked.
     """
@@ -86,8 +97,8 @@ def choose(
         simplest = [i for i in simpler if ranks[i] == min(ranks[k] for k in simpler)]
         first, why = reference if reference in simplest else _best(values, simplest), "simpler"
     equals = [i for i in unbeaten if i != first and equal[i, first]]
-    cheapest = min((i for i in equals if ranks[i] <= ranks[first]), key=lambda i: (traffic[i], i), default=first)
-    if cheapest == first or traffic[first] <= 0 or not traffic[cheapest] <= LESS * traffic[first]:
+    cheapest = cheaper((i for i in equals if ranks[i] <= ranks[first]), first, traffic.__getitem__)
+    if cheapest == first:
         return Choice(first, why, tuple(equals))
     others = tuple(i for i in range(len(values)) if i != cheapest and equal[i, cheapest])
     return Choice(cheapest, why, others, instead_of=first)

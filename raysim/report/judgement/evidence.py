@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from raysim.core.levels import ALPHA
 from raysim.metrics.labels import TaskKind, reporting
-from raysim.report.judgement.choice import LESS, Choice, choose
+from raysim.report.judgement.choice import Choice, cheaper, choose
 from raysim.report.judgement.facts.federate import AtSome
 from raysim.report.panel import Key, Panel, Sent
 from raysim.report.possible import NOTHING
@@ -44,7 +44,7 @@ class Entry:
     key: Key
     """The strategy and model among ``members`` that represents the method."""
     bytes: float
-    """The bytes that the strategy exchanges, set-up included, the mean over seeds; 0 if unknown."""
+    """The bytes that the strategy exchanges, set-up included, the mean over seeds; NaN if unknown."""
     members: tuple[Key, ...]
     """All strategies and models whose main metric is equal at every hospital."""
     names: tuple[str, ...]
@@ -338,9 +338,7 @@ def _entries(
     entries = []
     for group in groups:
         key = next((each for each in group if each[0] == reference), group[0])
-        cheapest = min(group, key=lambda each: (traffic[each], keys.index(each)))
-        if traffic[cheapest] <= LESS * traffic[key]:
-            key = cheapest
+        key = cheaper(group, key, traffic.__getitem__)
         entries.append(Entry(names[key], key, traffic[key], tuple(group), _names_of(group), panel.level(key)))
     return entries
 
@@ -358,10 +356,14 @@ def _names_of(keys: Sequence[Key]) -> tuple[str, ...]:
 
 
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
-    """Return the bytes that each model's strategy exchanges, set-up included, the mean over seeds; 0 if unknown."""
+    """Return the bytes that each model's strategy exchanges, set-up included, the mean over seeds; NaN if unknown."""
     known = ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "bytes")
     columns = [name for name in known if name in rows]
     if not columns:
-        return dict.fromkeys(keys, 0.0)
-    means = rows.assign(moved=rows[columns].astype(float).sum(axis=1)).groupby(KEYS, sort=False)["moved"].mean()
+        return dict.fromkeys(keys, float("nan"))
+    means = (
+        rows.assign(moved=rows[columns].astype(float).sum(axis=1, min_count=1))
+        .groupby(KEYS, sort=False)["moved"]
+        .mean()
+    )
     return {key: float(means[key]) for key in keys}
