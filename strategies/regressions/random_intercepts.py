@@ -18,8 +18,9 @@ Counts are fitted with the same approximation. Other numeric labels are fitted w
 ``ridge`` is then not possible (:mod:`raysim.strategies.regressions.linear_mixed`).
 
 Traffic of a round, with p columns, the intercept included: each hospital receives p + 1 float64 numbers and sends
-``3 + p + p (p + 1) / 2``. At the end, hospitals also send second derivatives once, for standard errors. For a numeric
-label other than counts, each hospital receives p + 1 numbers and sends ``2 + (p + 1) (p + 2)``.
+``3 + p + p (p + 1) / 2``. After the fit has converged, hospitals are called once more for standard errors. They then
+send the same sums again, and ``(p + 1) (p + 2) / 2`` second derivatives. For a numeric label other than counts, each
+hospital receives p + 1 numbers and sends ``2 + (p + 1) (p + 2)``.
 """
 
 from __future__ import annotations
