@@ -245,7 +245,7 @@ class Outcome(Gathered):
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """Return the number of rows of each hospital in the full data, or a noisy public estimate; see
+        """Return the number of rows of each hospital in the full data or, if it is secret, a public size; see
         :func:`noisy_stays`.
         """
         if self.all_rows is not None:

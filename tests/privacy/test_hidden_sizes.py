@@ -146,6 +146,20 @@ def test_no_file_and_no_line_holds_an_exact_size(tree, tmp_path, capsys, command
     assert not numbers(said.out + said.err) & hidden
 
 
+def test_it_is_said_which_number_a_hospitals_size_is(tree, tmp_path):
+    """Four rows per patient: patients and evaluated rows together are far fewer than the rows."""
+    table = pd.read_csv("t.csv")
+    table.assign(person=np.arange(len(table)) // 4).to_csv("t.csv", index=False)
+    tree["data"] |= {"group": "person", "split": {"by": "patient"}}
+    tree["privacy"] |= {"rows_per_patient": 4, "statistics": {"sizes": {"epsilon": 2}}}
+    raysim.run(tree, out=tmp_path / "out", in_process=True)
+    hospitals = pd.read_csv(tmp_path / "out" / "hospitals.csv")
+    assert (hospitals["n_total"] == hospitals["n_train"] + hospitals["n_test"]).all()
+    assert hospitals["n_total"].sum() < len(table) / 2
+    page = " ".join((tmp_path / "out" / "report.html").read_text().split())
+    assert "the stays of a hospital are its noisy number of training patients plus its test rows" in page
+
+
 @pytest.mark.parametrize("key", ["minimum", "largest"])
 def test_hospitals_are_not_left_out_by_what_is_hidden(tree, key):
     tree["data"][key] = 2

@@ -162,11 +162,11 @@ class Gathered:
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """Return the number of rows of each hospital, or a noisy public estimate.
+    """Return the number of rows of each hospital or, if it is secret, a public size.
 
-    ``sizes [N]`` are noisy numbers of training rows, or of patients if patients are protected. None means that exact
-    numbers of rows are public. The estimate is ``sizes`` plus the number of evaluated rows in
-    ``figures [N, len(task.figures)]``.
+    ``sizes [N]`` are noisy numbers of training rows, or of training patients if patients are protected. None means that
+    exact numbers of rows are public. The public size is ``sizes`` plus the number of evaluated rows in ``figures [N,
+    len(task.figures)]``. It omits other rows, and adds rows to patients if patients are protected.
     """
     if sizes is None:
         return federation.totals

@@ -46,10 +46,21 @@ def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
             "Secure aggregation",
             none if secure is None else f"on: only sums over at least {secure.minimum} hospitals can be read",
         ],
-        ["Numbers of rows", "sent with noise" if config.hides_sizes else "sent exactly"],
+        ["Numbers of rows", _sizes(config)],
         ["Robust aggregation", "none" if rule is None else f"on: {rule.name}"],
         ["Simulated attack", "none" if config.adversary is None else "yes"],
     ]
+
+
+def _sizes(config: Config) -> str:
+    """Return whether numbers of rows are sent exactly and, if not, which number a hospital's size is."""
+    if config.privacy is None or not config.privacy.hides_sizes:
+        return "sent exactly"
+    counted = "patients" if config.privacy.unit == "patient" else "rows"
+    return (
+        f"sent with noise; here, the stays of a hospital are its noisy number of training {counted} plus its "
+        f"{config.evaluation.part} rows"
+    )
 
 
 def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
