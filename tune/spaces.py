@@ -305,8 +305,8 @@ def _check_conditions(dimension: Dimension, dimensions: Mapping[str, Dimension],
         parent = dimensions[key]
         if parent.continuous:
             raise ConfigError(
-                f"{where}.{key}: the key is searched by {parent.kind}, which almost never gives a listed value; search "
-                "the key by choice"
+                f"{where}.{key}: the key is searched by {parent.kind}, which almost never gives one of the values "
+                "of the condition; search it by choice"
             )
         for value in values:
             if value not in parent.all():

@@ -101,8 +101,8 @@ def _blaming_its_author(what: str) -> Iterator[None]:
         yield
     except TypeError as error:
         raise ConfigError(
-            f"checkpoint: {what} cannot be stored, because {error}; use arrays, numbers, text and tuples, lists "
-            "and dicts of them, or set checkpoint.every=0"
+            f"checkpoint: {what} cannot be stored, because {error}; use arrays, numbers, texts, "
+            "or tuples, lists and dicts of these; or set checkpoint.every=0"
         ) from None
 
 

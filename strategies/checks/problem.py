@@ -132,7 +132,7 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
     sends = dict(program.sends)
     if any(send.how != "summed" or send.by != "hospital" or send.groups > 1 for send in sends.values()):
         raise Invalid(
-            f"{where}: its answers are always weighted and summed over hospitals; leave how, by and groups out"
+            f"{where}: its answers are always weighted and summed over hospitals; remove how=, by=, groups= from Send"
         )
     due = [(frame.size,), (0 if sent is None else sent.sums, frame.size)]
     if DELTA not in sends or sends[DELTA].shape not in due:

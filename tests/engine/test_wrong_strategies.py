@@ -212,7 +212,7 @@ class Sends(Statistic):
         ),
         (
             Sends(Send(how="each"), 1.0, {"own": Keep()}),
-            "program 'sends': only calls within a round can store values; remove keeps",
+            "program 'sends': only calls within a round can store values; remove keeps= from it",
         ),
         (Sends(Send((2,), how="each"), np.ones(3)), "hospital 'h0': sends: has shape [3] but [2] is declared"),
         (Sends(Send(how="each"), np.nan), "hospital 'h0': sends: has an entry that is not finite; send finite numbers"),

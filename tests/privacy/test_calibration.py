@@ -192,7 +192,7 @@ def test_a_step_of_pooled_gradients_is_as_long_as_the_problem_says(federation: F
 
 def test_noise_on_errors_needs_a_range_of_the_label() -> None:
     noisy = section(unit="patient", statistics={"metrics": {"epsilon": 1.0}})
-    with pytest.raises(ValueError, match="noise on errors needs a range"):
+    with pytest.raises(ValueError, match="only if its range is known"):
         figure_noise(noisy, 0)
     assert figure_noise(noisy, 2) is not None
     assert figure_noise(None, 2) is None

@@ -157,7 +157,7 @@ def test_values_go_to_their_place_and_the_base_stays():
         ({"a": {"choice": [1], "when": {"b": 3}}, "b": {"choice": [1, 2]}}, r"3 is not one of its values; name one of"),
         (
             {"a": {"choice": [1], "when": {"b": 3}}, "b": {"uniform": [1, 5]}},
-            "the key is searched by uniform, which almost never gives a listed value",
+            "the key is searched by uniform, which almost never gives one of the values of the condition",
         ),
         (
             {"a": {"choice": [1], "when": {"b": 1}}, "b": {"choice": [1], "when": {"a": 1}}},

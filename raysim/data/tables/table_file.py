@@ -105,8 +105,8 @@ def read_table(
         )
     if len(columns) > MOST_COLUMNS:
         raise DataError(
-            f"{field}: '{path}' has {len(columns):,} columns, more than {MOST_COLUMNS:,}; keep the columns that are "
-            "needed, or add columns together"
+            f"{field}: '{path}' has {len(columns):,} columns, more than {MOST_COLUMNS:,}; remove columns that "
+            "are not needed, or merge some into one"
         )
     table, left_out = (_parquet(path, field), ()) if form is None else _csv(path, form, field)
     several = table.num_rows + len(left_out)

@@ -75,7 +75,9 @@ def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | 
     if classes:
         return FigureNoise(noise, TwoClasses() if classes == 2 else Classes(classes))
     if statistic is None or statistic.range is None:
-        raise ValueError("noise on errors needs a range of the label; declare privacy.statistics.metrics.range")
+        raise ValueError(
+            "metrics of a numeric label can have noise only if its range is known; set privacy.statistics.metrics.range"
+        )
     return FigureNoise(noise, Errors(*statistic.range))
 
 

@@ -108,7 +108,9 @@ def check_immediate(call: Call, sizes: Ids, job: str) -> None:
                     "its Send"
                 )
         if call.program.remembers:
-            raise Invalid(f"program '{call.program.name}': only calls within a round can store values; remove keeps")
+            raise Invalid(
+                f"program '{call.program.name}': only calls within a round can store values; remove keeps= from it"
+            )
     except Invalid as error:
         raise StrategyError(f"strategy '{job}': {error}") from None
 
