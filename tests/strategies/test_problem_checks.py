@@ -198,7 +198,7 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (
             problem(program=Beside(4, (2,), by="row")),
-            "program 'beside': its answers are always weighted and summed over hospitals; leave how",
+            "program 'beside': its answers are always weighted and summed over hospitals; remove how=",
         ),
         (
             problem(program=Beside(4, sums=2), upload=Upload(WEIGHT, np.zeros(3, np.int64), 2)),
