@@ -232,8 +232,9 @@ def edges(name: str, tried: Sequence[Any]) -> list[float]:
 
 
 def is_bound(name: str, value: float) -> bool:
-    """Return whether ``value`` is the smallest or the largest value that the key ``name`` allows. Zero always counts as
-    a limit; limits of keys outside ``training`` are not known.
+    """Return whether ``value`` is the smallest or the largest value that the key ``name`` allows.
+
+    Zero and infinity always count as limits. Other limits of keys outside ``training`` are not known.
 
     >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
     (True, False, True)
@@ -241,7 +242,7 @@ def is_bound(name: str, value: float) -> bool:
     section, _, key = name.partition(".")
     fields = TrainingSection.model_fields if section == "training" else {}
     limits = fields[key].metadata if key in fields else []
-    return value == 0 or any(getattr(limit, end, None) == value for limit in limits for end in ("ge", "le"))
+    return value in (0, math.inf) or any(getattr(limit, end, None) == value for limit in limits for end in ("ge", "le"))
 
 
 def _keys(tried: pd.DataFrame) -> list[str]:

@@ -115,8 +115,10 @@ class Found:
         return rows
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of ``curve_answer.json``; numbers that are not finite become None."""
-        return dict(plain({"headline": self.headline, **dataclasses.asdict(self)}))
+        """Return the content of ``curve_answer.json``. An infinite hyper-parameter becomes the text ``inf``; all other
+        numbers that are not finite become None.
+        """
+        return dict(plain({"headline": self.headline, **dataclasses.asdict(self, dict_factory=_stored)}))
 
     @staticmethod
     def read(tree: Mapping[str, Any]) -> Found:
@@ -217,6 +219,11 @@ def _digits(means: Sequence[float]) -> int:
     return 3 if largest <= 1 else max(0, 2 - math.floor(math.log10(largest)))
 
 
+def _stored(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: str(value) if name == "value" and value == math.inf else value for name, value in fields}
+
+
 def _point(tree: Mapping[str, Any]) -> Point:
     mean, difference, low, high = (NAN if tree[k] is None else tree[k] for k in ("mean", "difference", "low", "high"))
-    return Point(tree["value"], mean, difference, low, high, tree["verdict"])
+    value = tree["value"]
+    return Point(float(value) if isinstance(value, str) else value, mean, difference, low, high, tree["verdict"])

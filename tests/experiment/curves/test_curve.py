@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -126,13 +127,16 @@ def many(means: dict[float, float], seeds: int, figure: str = "log_loss", spread
             r"It is the highest value tried: also try values beyond it\.",
         ),
         ({0: 0.1, 1: 0.3}, 3, r"S: mu 0 is the best of 2 values: .* 0\.\d+\."),  # 0 is a bound, no edge
+        ({1: 0.3, math.inf: 0.1}, 3, r"S: mu inf is the best of 2 values: .* 0\.\d+\."),
     ],
 )
 def test_what_a_curve_found_in_words(means: dict[float, float], seeds: int, headline: str):
     hospitals, lines = many(means, seeds)
     answer = found(hospitals, "mu", "log_loss", lines, {"s": "S"})
     assert re.fullmatch(headline, answer.headline), answer.headline
-    assert Found.read(json.loads(json.dumps(answer.as_json()))).as_json() == answer.as_json()
+    read = Found.read(json.loads(json.dumps(answer.as_json(), allow_nan=False)))
+    assert read.as_json() == answer.as_json()
+    assert [point.value for point in read.lines[0].points] == list(means)
 
 
 def test_the_intervals_of_a_curve_are_those_of_all_pairs():
