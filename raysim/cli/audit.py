@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 PAGE = "audit.html"
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a run.")]
+SHADOWS = 16
+"""The default number of shadow federations."""
+
 Shadows = Annotated[
     int,
     typer.Option(
@@ -43,7 +46,7 @@ def audit(
     config: ConfigPath,
     set_: options.Set = None,
     out: options.Out = None,
-    shadows: Shadows = 16,
+    shadows: Shadows = SHADOWS,
     canaries: Canaries = None,
     in_process: options.InProcess = False,
     details: options.Details = False,
@@ -56,7 +59,6 @@ def audit(
     The attacks ask whose rows were trained on, how large epsilon is at least, and what an update reveals.
     """
     options.greet()
-    import shlex
     import time
     from functools import partial
 
@@ -64,7 +66,7 @@ def audit(
     from raysim.core import bounded
     from raysim.experiment.audits.audit import audit as run
     from raysim.report.judgement import audited
-    from raysim.report.terminal.answers import in_time
+    from raysim.report.terminal.answers import command_line, in_time, set_options
     from raysim.report.terminal.progress import say, waiting
 
     began, console, progress = time.perf_counter(), options.console_of(json), options.progress_of()
@@ -85,8 +87,10 @@ def audit(
         options.print_json(options.places_of(folder, PAGE) | summary)
         options.show_end(folder, console, out, open_, PAGE)
         return
-    command, seconds = f"raysim audit {shlex.quote(str(config))}", in_time(time.perf_counter() - began)
-    more = f"{command} --details" if shadows else f"{command} --shadows 16"
+    seconds = in_time(time.perf_counter() - began)
+    given: list[object] = [*set_options(set_ or []), *([] if canaries is None else ["--canaries", canaries])]
+    given += [] if shadows == SHADOWS else ["--shadows", shadows or SHADOWS]
+    more = command_line("audit", config, *given, *(["--details"] if shadows else []))
     answer = audited.block(summary, asked.name, seconds, str(options.place(folder, out) / PAGE), more)
     below = partial(_show, summary, console) if details else None
     show_block(answer, console, folder / PAGE, below, open_=open_)

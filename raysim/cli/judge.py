@@ -10,6 +10,9 @@ import typer
 from raysim.cli import options
 from raysim.cli.blocks import show_block
 
+PREDICTS = "the label"
+"""What the event is, unless the option ``--predicts`` names it."""
+
 PredictionsPath = Annotated[
     Path, typer.Argument(metavar="PREDICTIONS", help="CSV or Parquet: hospital, row, label, model, seed, probability.")
 ]
@@ -28,7 +31,7 @@ def judge(
     predictions: PredictionsPath,
     reference: Reference,
     tried: Tried = None,
-    predicts: Predicts = "the label",
+    predicts: Predicts = PREDICTS,
     event: Event = None,
     logits: Logits = False,
     percent: Percent = False,
@@ -40,7 +43,6 @@ def judge(
 ) -> None:
     """Judge predictions from any framework as a comparison does."""
     options.greet()
-    import shlex
     import time
     from functools import partial
 
@@ -50,7 +52,7 @@ def judge(
     from raysim.experiment.judging.run import judge as judged
     from raysim.experiment.judging.table import Reading
     from raysim.metrics.labels import reporting
-    from raysim.report.terminal.answers import block
+    from raysim.report.terminal.answers import block, command_line
     from raysim.report.terminal.progress import say
     from raysim.report.terminal.tables import comparison_table
 
@@ -80,7 +82,11 @@ def judge(
         options.show_end(found.folder, console, out, open_)
         return
     report = str(options.place(found.folder, out) / options.REPORT)
-    command = f"raysim judge {shlex.quote(str(predictions))} --reference {shlex.quote(one)} --details"
+    flags = {"--logits": logits, "--percent": percent, "--common": common}
+    values = {"--tried": tried, "--event": event, "--predicts": None if predicts == PREDICTS else predicts}
+    given: list[object] = [part for name, value in values.items() if value is not None for part in (name, value)]
+    given += [name for name, on in flags.items() if on]
+    command = command_line("judge", predictions, "--reference", one, *given, "--details")
     seconds, kind = time.perf_counter() - began, reporting(found.comparison)
     answer = block(found.answer.card, found.name, seconds, report, command, kind)
     more = partial(console.print, comparison_table(found.comparison, one, console.width)) if details else None

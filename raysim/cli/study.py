@@ -27,13 +27,12 @@ def study(
     A data set is partitioned over a grid, and every measure is computed for each partition.
     """
     options.greet()
-    import shlex
     import time
     from functools import partial
 
     import pandas as pd
 
-    from raysim.report.terminal.answers import in_time
+    from raysim.report.terminal.answers import command_line, in_time, set_options
     from raysim.study.answer import block, ranking_table
     from raysim.study.run import begin
 
@@ -50,7 +49,7 @@ def study(
         shares,
         in_time(time.perf_counter() - began),
         report,
-        f"raysim study {shlex.quote(str(config))} --details",
+        command_line("study", config, *set_options(set_ or []), "--details"),
     )
     more = partial(console.print, ranking_table(shares)) if details else None
     show_block(answer, console, folder / options.REPORT, more, open_=open_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,18 @@ def found(low: float, least: float, claimed: float | None, *, exact: bool, prote
         "one_run": bound | {"ceiling": 3.0, "sees": "the last model"},
         "inversion": {"features": 12, "deviation": 1e-12 if exact else 0.2, "exact": exact, "protected": protected},
     }
+
+
+@pytest.mark.parametrize(("shadows", "more"), [("0", ["--shadows", "16"]), ("4", ["--shadows", "4", "--details"])])
+def test_the_next_command_audits_the_same_run(tmp_path, shadows, more):
+    """Without the options, it would audit another run, such as one without the guarantee."""
+    guarantee = "privacy={unit: hospital, epsilon: 4, delta: 1.0e-3, declared_public: [sizes, metrics, preprocessing]}"
+    given = ["--set", "selection=all", "--set", guarantee, "--canaries", "20"]
+    shown = audited(tmp_path, *given, "--shadows", shadows)
+    assert shown.code == 0, shown.err
+    command = shlex.split(shown.out.partition("Next ")[2].replace("\\\n", ""))
+    config = str(ROOT / "experiments" / "audit.yaml")
+    assert command == ["raysim", "audit", config, *SMALL, *given, *more]
 
 
 def test_an_exact_reading_of_a_row_is_the_headline():

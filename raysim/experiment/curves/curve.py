@@ -190,6 +190,11 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
             expanded.append({**settings, "label": label} | ({} if value is None else {curve.field: value}))
             lines[label] = (line, value)
     if not any(value is not None for _, value in lines.values()):
+        if "." in curve.field:
+            raise ConfigError(
+                f"curve.field: '{curve.field}' is not a key of a strategy; vary other keys with raysim sweep and "
+                "searcher: grid"
+            )
         raise ConfigError(
             f"strategies: each strategy lacks the key {curve.field} or sets it; list a strategy that has the key, "
             "without setting it"

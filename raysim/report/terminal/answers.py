@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -50,8 +50,7 @@ def next_command(card: Card, command: str, path: Path | None, settings: Sequence
     def written(command: str, setting: str = "", option: str = "") -> str:
         key = setting.partition("=")[0]
         given = [each for each in settings if each.partition("=")[0] != key] + ([setting] if setting else [])
-        sets = [part for each in given for part in ("--set", each)]
-        return shlex.join(["raysim", command, *([] if path is None else [str(path)]), *sets, *filter(None, [option])])
+        return command_line(command, path, *set_options(given), *filter(None, [option]))
 
     for line in filter(None, map(card.line, ("limits", "training", "calibration"))):
         if line.setting and (line.fact != "calibration" or command == "compare"):
@@ -59,6 +58,24 @@ def next_command(card: Card, command: str, path: Path | None, settings: Sequence
         if line.fact == "training" and line.state == "warn":
             return written(command, option="--details")
     return written("compare") if command == "run" else written(command, option="--details")
+
+
+def command_line(command: str, path: Path | None, *options: object) -> str:
+    """Write a command of raysim with its file and options, quoted for a shell.
+
+    >>> command_line("judge", Path("my scores.csv"), "--tried", 3)
+    "raysim judge 'my scores.csv' --tried 3"
+    """
+    return shlex.join(["raysim", command, *([] if path is None else [str(path)]), *map(str, options)])
+
+
+def set_options(settings: Iterable[str]) -> list[str]:
+    """Write ``settings`` as options ``--set``.
+
+    >>> set_options(["seed=1", "data.rows=900"])
+    ['--set', 'seed=1', '--set', 'data.rows=900']
+    """
+    return [part for each in settings for part in ("--set", each)]
 
 
 def styled(line: str, block: Block, report: Path) -> Text:

@@ -212,6 +212,10 @@ def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):
         ({"curve": {"field": "mu", "values": [1], "colour": "red"}}, "curve.colour: unknown key"),
         ({"strategies": [{"name": "fedprox", "mu": 1}]}, "strategies: each strategy lacks the key mu or sets it"),
         ({"curve": {"field": "mew", "values": [1]}}, "strategies: each strategy lacks the key mew or sets it"),
+        (
+            {"curve": {"field": "privacy.epsilon", "values": [1]}},
+            "^curve.field: 'privacy.epsilon' is not a key of a strategy; vary other keys with raysim sweep and",
+        ),
         ({"curve": {"field": "mu", "values": [1], "figure": "mae"}}, "curve.figure: 'mae' is not a metric"),
         (
             {"curve": {"field": "mu", "values": [1], "figure": "n"}},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -229,13 +230,13 @@ def test_the_command_prints_the_block(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     others().to_parquet("predictions.parquet")
-    monkeypatch.setattr(
-        sys, "argv", ["raysim", "judge", "predictions.parquet", "--reference", "fedavg", "--out", "out"]
-    )
+    asked = ["raysim", "judge", "predictions.parquet", "--reference", "fedavg", "--tried", "3", "--common"]
+    monkeypatch.setattr(sys, "argv", [*asked, "--out", "out"])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert not ended.value.code
     said = capsys.readouterr()
+    assert shlex.split(said.out.partition("Next ")[2].replace("\\\n", "")) == [*asked, "--details"]
     assert "Take flower" in said.out
     assert "warning: No column 'patient'" in said.out + said.err
     monkeypatch.setattr(sys, "argv", ["raysim", "judge", "none.csv", "--reference", "fedavg"])
