@@ -42,7 +42,9 @@ def load(text: str) -> Any:
 
 
 class _Loader(bounded.Loader):
-    """A YAML loader that raises an error if a mapping has the same key twice, where YAML would drop one value."""
+    """A YAML loader that raises an error if a mapping has the same key twice. PyYAML itself would drop one of the
+    values.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         lines: dict[Any, int] = {}

@@ -1,4 +1,4 @@
-"""The machines that a run may use: a running Ray's nodes, this machine, or nodes in a user's description."""
+"""The machines that a run may use: the nodes of a running Ray cluster, this machine, or nodes that a user describes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from itertools import groupby
 from typing import Any
 
 MOST = 10_000
-"""The largest number of nodes, and of CPUs and GPUs of each node. Larger numbers count as typing errors."""
+"""The largest number of nodes, and of CPUs and GPUs of each node. Larger numbers are refused, because they are probably
+typing errors.
+"""
 
 _SPEC = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)cpu(?:\+(\d+)gpu)?")
 

@@ -10,13 +10,15 @@ from raysim.core.errors import ConfigError
 from raysim.core.words import as_yaml
 
 PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strategy": "name"}
-"""The configuration sections that may be written as the name of a plug-in alone, each with the key of this name:
-``data: eicu`` means ``data: {source: eicu}``.
+"""The configuration sections that may consist of a plug-in's name alone, each with the key whose value the name
+becomes: ``data: eicu`` means ``data: {source: eicu}``.
 """
 
 
 OF_KEYS = "sweep.space."
-"""The start of the keys in the section ``sweep.space``. The rest of such a key is itself a dotted key."""
+"""The beginning of a dotted key in the section ``sweep.space``; another dotted key follows, as in
+``sweep.space.training.rounds``.
+"""
 
 
 def parsed(settings: Sequence[str]) -> dict[str, Any]:

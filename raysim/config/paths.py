@@ -29,8 +29,8 @@ WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
 def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] = ()) -> dict[str, Any]:
     """Return a configuration's ``tree`` in which the paths of input files are absolute.
 
-    Relative paths start at ``folder``, or at the working directory if their dotted key is in ``laid_over`` or below one
-    of these keys.
+    Relative paths start at ``folder``. A path whose dotted key is in ``laid_over``, or below one of these keys, starts
+    at the working directory.
     """
     result = dict(tree)
 
@@ -56,7 +56,7 @@ def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] =
 
 
 def path_keys(source: Any) -> tuple[str, ...]:
-    """Return the keys of a data source, given by its registered name, that name files or folders."""
+    """Return the keys whose values are paths, for the data source with the registered name ``source``."""
     try:
         types = hints(registry.load("sources", str(source), "data.source"))
     except (ConfigError, NameError, TypeError):  # reported when the source is made
@@ -81,7 +81,9 @@ def display_path(path: Path) -> str:
 
 
 def _absolute(section: Mapping[str, Any], homes: Mapping[str, Path]) -> dict[str, Any]:
-    """Return the section with absolute paths; ``homes`` has each path's key and the folder to which it is relative."""
+    """Return the section with absolute paths; ``homes`` maps the key of each path to the folder at which relative paths
+    start.
+    """
     paths = {key: value for key, value in section.items() if key in homes and isinstance(value, str | os.PathLike)}
     return {**section, **{key: _from(os.fspath(value), homes[key]) for key, value in paths.items()}}
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def build_strategy(section: StrategySection, where: str = "strategy", model: ModelSection | None = None) -> Strategy:
-    """Return the strategy that a section describes; for a ``model`` of boosted trees, its version for boosted trees.
+    """Return the strategy that a section describes, in its version for boosted trees if ``model`` is boosted trees.
 
     Raises ``ConfigError`` if the section still has the key ``from``, which names another configuration, or if a setting
     of the strategy has no meaning for boosted trees.
@@ -55,7 +55,7 @@ def build_strategy(section: StrategySection, where: str = "strategy", model: Mod
 def rounds(config: Config) -> int:
     """Return the number of rounds of a run: ``training.rounds``, or ``model.trees`` if the model is boosted trees.
 
-    It is always 0 with ``training.rounds: 0``.
+    With ``training.rounds: 0`` boosted trees have no rounds either.
     """
     cls, training = model_class(config.model), config.training
     if not takes_raw(cls) or not training.rounds:
@@ -76,7 +76,7 @@ def _made_strategy(section: StrategySection, where: str) -> Strategy:
 
 
 def build_last_steps(section: StrategySection, where: str = "strategy") -> LastSteps:
-    """Return the steps after the last round (fine-tuning, recalibration), except those of the strategy itself."""
+    """Return the steps after the last round (fine-tuning, recalibration) that the strategy does not do itself."""
     field = f"{where}.{last_steps.KEY}"
     fine_tuning, recalibration = last_steps.split(section.options().get(last_steps.KEY), field)
     cls: Any = type(section.given) if section.given is not None else _plugin("strategies", section, where)
@@ -133,7 +133,7 @@ def _made_selection(section: SelectionSection) -> Selection:
 
 
 def fitting_selection(section: SelectionSection) -> SelectionSection:
-    """Return the section without those of the keys ``fraction`` and ``minimum`` that its selection does not have."""
+    """Return the section without the keys ``fraction`` and ``minimum``, unless its selection has them."""
     cls = _plugin("selections", section, "selection")
     takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     return section.having({k: v for k, v in section.options().items() if k in takes or k not in SIZE_KEYS})
@@ -162,7 +162,7 @@ def predicted(section: DataSection) -> str:
 
 
 def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str, str] | None = None) -> Federation:
-    """Return the federation for a run with ``seed``, with the rows of ``source`` prepared as the section ``data`` says.
+    """Return the federation for a run with ``seed``, made of the rows of ``source`` as the section ``data`` says.
 
     ``shelf`` is described in :func:`raysim.data.build.build`.
     """
@@ -221,7 +221,7 @@ def _scaler_noise(config: Config) -> ScalerNoise | None:
 
 
 def completed(config: Config, sections: Collection[str], where: str = "strategy") -> Config:
-    """Return ``config`` with the plug-ins' keys in ``sections`` checked, and with their defaults filled in.
+    """Check the keys of the plug-ins in ``sections``, and return ``config`` with the defaults of these keys filled in.
 
     An entry of ``strategies`` with the key ``from``, which names another configuration, is left unchanged.
     """
@@ -307,8 +307,8 @@ def _plugin(kind: str, section: PlugIn, where: str) -> Any:
 def construct(cls: Any, options: Mapping[str, Any], where: str, other_keys: Sequence[str] = ()) -> Any:
     """Return an instance of a plug-in's class ``cls`` (a dataclass or pydantic model), made from configuration keys.
 
-    ``where`` is the name of the section in errors. ``other_keys`` are further keys of the section that are suggested
-    for misspelled keys.
+    ``where`` is the name of the section in errors. ``other_keys`` are keys of the section that do not belong to
+    ``cls``; an error for a misspelled key may suggest them.
     """
     has_fields = dataclasses.is_dataclass(cls) or (isinstance(cls, type) and issubclass(cls, BaseModel))
     if not has_fields:
@@ -355,7 +355,7 @@ def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, other_keys
 
 
 def origin(source: str) -> str:
-    """Return a text that says whether the rows of a data source are invented; empty if the source is unregistered."""
+    """Return a text that says whether a program invents the rows of a data source; empty for an unregistered source."""
     sources = registry.entries("sources")
     if source not in sources:
         return ""

@@ -33,8 +33,8 @@ class Looked:
     read: Files
     proposal: Proposal
     named_after: bool
-    """Whether ``path`` is a pattern such as ``data/*.csv``: each file has the rows of the hospital after which it is
-    named.
+    """Whether ``path`` is a pattern such as ``data/*.csv``. Each file then has the rows of one hospital, and is named
+    after the hospital.
     """
 
     @property

@@ -22,7 +22,7 @@ Source = str | PathLike[str] | Mapping[str, Any] | Config
 """What a configuration is read from: the path of a YAML file, a mapping with its content, or a configuration."""
 
 SHARED = ("data", "model", "selection")
-"""The sections with plug-ins that both runs and comparisons read."""
+"""The sections with plug-ins that a run and a comparison both read."""
 
 RUN = (*SHARED, "strategy")
 """The sections with plug-ins that a run reads."""
@@ -84,7 +84,8 @@ def read_tree(
 ) -> dict[str, Any]:
     """Return the configuration in ``source`` as nested mappings, not yet checked.
 
-    First the overrides are applied, and then ``values``, given by dotted key. Paths of input files become absolute.
+    The overrides are applied first, and then ``values``, which maps dotted keys to values. Paths of input files become
+    absolute.
     """
     tree: Mapping[str, Any] = {}
     folder, settings = Path.cwd(), parsed(overrides)
@@ -105,7 +106,7 @@ def read_tree(
 
 
 def checked(tree: Mapping[str, Any]) -> Config:
-    """Check a configuration given as nested mappings, except the keys of plug-ins, and return it."""
+    """Return the configuration in the nested mappings ``tree``, after a check of all keys except those of plug-ins."""
     for command in registry.entries("commands"):
         if command in tree and command not in Config.model_fields:
             raise ConfigError(f"{command}: is read by 'raysim {command}'; use that command, or remove the section")

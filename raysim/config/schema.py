@@ -43,9 +43,9 @@ class TrackingSection(Section):
 class CheckpointSection(Section):
     """The section ``checkpoint``: what is stored so that a stopped run can be resumed.
 
-    A checkpoint is stored after every ``every`` rounds (0: none). With ``auto`` there is one every ten seconds, if that
-    takes at most 5 % of the time. Only the last ``keep`` checkpoints are retained. ``path`` is a folder or a URI that
-    pyarrow knows; None is the run's own folder.
+    A checkpoint is stored after every ``every`` rounds (0: none). With ``auto``, the time between two checkpoints is
+    ten seconds or, if that is longer, 20 times the time to write one. Only the last ``keep`` checkpoints are retained.
+    ``path`` is a folder or a URI that pyarrow knows; None is the run's own folder.
     """
 
     every: Annotated[Literal["auto"] | int, auto_or_from(0)] = default("checkpoint.every")
@@ -56,7 +56,7 @@ class CheckpointSection(Section):
 class Config(Section):
     """Everything that a run or comparison needs. Missing keys have the defaults of ``raysim/config/defaults.yaml``.
 
-    A single run does not use the next keys. ``compare`` uses all of them, and ``sweep`` uses ``seeds``:
+    A single run ignores the following keys. ``compare`` uses all of them, and ``sweep`` uses ``seeds``:
 
     - ``strategies``: the compared strategies; an empty list means the default strategies.
     - ``models``: the models with which strategies are combined.
@@ -167,7 +167,7 @@ class Config(Section):
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:
-        """Return a copy in which ``parts``, already checked, replace the sections or keys of the same names.
+        """Return a copy in which ``parts`` replace the sections or keys of the same names. ``parts`` must be valid.
 
         The copy still knows which keys the user has set.
         """

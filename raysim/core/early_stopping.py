@@ -51,7 +51,7 @@ class Checks:
     def waited(self, tolerance: float) -> int:
         """Return how many checks have passed since the last fall of the validation loss by more than a tolerance.
 
-        A loss is compared with the loss at the last fall; before the first fall, with the loss before training.
+        Each loss is compared with the loss at the last fall or, before the first fall, with the loss before training.
         ``tolerance`` is a fraction of the loss before training. If that loss is not finite, the first finite loss
         counts as a fall, and ``tolerance`` is a fraction of the first finite loss.
         """

@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterable
 
 WORD, LINE = 250, 2000
-"""The longest word and the longest message, in characters, that are printed without leaving out their middle."""
+"""The largest number of characters of a word, and of a message, that is printed whole. The middle of a longer one is
+left out.
+"""
 
 
 class RaysimError(Exception):
@@ -27,8 +29,9 @@ class ConfigError(RaysimError):
 
 
 class TableGiven(ConfigError):
-    """A table was given where a YAML file is needed. ``lines`` are an example of that file, for this table if
-    possible."""
+    """A table was given where a YAML file is needed. ``lines`` are the lines of an example of a YAML file, for this
+    table if possible.
+    """
 
     def __init__(self, message: str, lines: str) -> None:
         super().__init__(message)

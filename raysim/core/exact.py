@@ -16,7 +16,7 @@ FRACTION_BITS = 44
 
 
 def largest_entry(weights: float) -> float:
-    """Return a bound for the magnitudes of vectors' entries, below which no weighted sum of the vectors overflows.
+    """Return a bound: if all entries of the vectors are smaller in magnitude, no weighted sum of them overflows.
 
     ``weights`` is the sum of the magnitudes of all weights.
     """

@@ -170,7 +170,7 @@ class _Muted:
 
 @contextlib.contextmanager
 def muted(thread: str) -> Iterator[None]:
-    """Drop what the thread called ``thread`` writes to standard output inside the context."""
+    """Inside the context, drop the standard output of the thread with the name ``thread``."""
     before = sys.stdout
     sys.stdout = muted = _Muted(before, thread)
     try:
@@ -218,7 +218,9 @@ def one_thread() -> contextlib.AbstractContextManager[Any]:
 
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> ThreadpoolController:
-    """Return the loaded libraries that have threads; the cache's key ``modules`` is the number of imported modules."""
+    """Return the loaded libraries that have threads. ``modules`` is the number of imported modules: the cached result
+    is valid until it changes.
+    """
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

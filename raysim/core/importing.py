@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 _standing: tuple[str, ...] | None = None
-"""The folders in which the user's modules are searched; None means the working directory."""
+"""The folders that are searched for the user's modules; None means the working directory."""
 
 _strange: tuple[Path, ...] = ()
-"""Folders that a stored file of a run names: no code is imported from them."""
+"""Folders whose paths come from a stored file of a run. No code is imported from these folders."""
 
 
 def by_path(path: str) -> Any:
@@ -58,8 +58,8 @@ def by_path(path: str) -> Any:
 def standing_here(strange: Iterable[Path]) -> Iterator[None]:
     """Inside the context, import the user's modules from the present working directory, even if the directory changes.
 
-    ``strange`` are folders that a stored file of a run names. If one of them contains a missing module, the error
-    mentions this folder.
+    No code is imported from the folders ``strange``, whose paths come from a stored file of a run. If one of them
+    contains a missing module, the error mentions this folder.
     """
     global _standing, _strange
     here = os.getcwd()
@@ -78,8 +78,8 @@ def standing_here(strange: Iterable[Path]) -> Iterator[None]:
 
 
 def search_only(folders: Iterable[str]) -> None:
-    """Have the user's modules imported from ``folders``, not from the working directory. ``folders`` are added to the
-    end of the search path.
+    """Import the user's modules from ``folders`` instead of the working directory. ``folders`` are added to the end of
+    the search path.
     """
     global _standing
     _standing = tuple(folders)
@@ -112,7 +112,7 @@ def _brought_along(module: str | None) -> Path | None:
 def ended_by_plugin(error: SystemExit) -> bool:
     """Return whether the exit was caused by a plug-in that called ``sys.exit``.
 
-    raysim and Ray instead raise a subclass of ``SystemExit``, or add an exception note.
+    An exit by raysim or Ray is a subclass of ``SystemExit``, or has an exception note.
     """
     return type(error) is SystemExit and not vars(error)
 

@@ -34,8 +34,9 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def make(self, cls: type[T], **others: Any) -> T:
-        """Make an instance of the dataclass ``cls`` from the section's keys that are fields of ``cls``, and from
-        ``others``."""
+        """Make an instance of the dataclass ``cls``. Fields in ``others`` get the values given there; the other fields
+        get the values of the section's keys of the same names.
+        """
         fields = {field.name for field in dataclasses.fields(cls)} - others.keys()  # type: ignore[arg-type]
         return cls(**{name: getattr(self, name) for name in type(self).model_fields if name in fields}, **others)
 

@@ -38,7 +38,7 @@ def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
 
 
 def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Return a random generator that depends only on the arguments, but differs from that of :func:`stream`.
+    """Return a random generator that depends only on the arguments. Its numbers differ from those of :func:`stream`.
 
     The generator is SFC64, keyed by 192 bits. It makes many numbers in half the time that :func:`stream` needs.
     """

@@ -20,7 +20,7 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 MOST_DIGITS = 9
-"""The largest number of decimals of a printed limit that would otherwise be rounded to 0."""
+"""The largest number of decimals of a printed limit. A limit has so many only if it would otherwise be printed as 0."""
 
 
 def number(value: float, digits: int, *, sign: bool = False) -> str:
@@ -71,8 +71,8 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
 
 
 def some(names: Sequence[str], most: int, between: str | None = None) -> str:
-    """Return the first ``most`` names, separated by ``between`` (None: as in :func:`listed`), and the number of the
-    other names.
+    """Return a text with the first ``most`` names and the number of the others. ``between`` separates the names (None:
+    as in :func:`listed`).
 
     >>> some(["a", "b"], 2), some(["a", "b", "c"], 2), some(["a, lam 1", "b", "c"], 2)
     ('a, b', 'a, b and 1 more', 'a, lam 1; b; and 1 more')
@@ -110,8 +110,8 @@ def chance(p: float) -> str:
 def as_yaml(value: Any) -> str:
     """Return a value of a configuration as in a YAML file, with texts in quotes.
 
-    Nulls, truth values, texts, numbers, dates, paths, classes, lists and mappings are written out. Of any other value
-    only the type is named, because its content could be rows of patients.
+    Nulls, truth values, texts, numbers, dates, paths, classes, lists and mappings are written out. For any other value,
+    only the type is written, because the value could contain rows of patients.
 
     >>> as_yaml(None), as_yaml([1, True, "x"]), as_yaml({"mu": None}), as_yaml([object()])
     ('null', "[1, true, 'x']", '{mu: null}', '[an object]')

@@ -40,7 +40,7 @@ def parts(split: Split, records: Records, rows: NDArray[np.int64], by: str, run:
 
 
 def used(split: Split, records: Records, rows: NDArray[np.int64], by: str, run: int) -> NDArray[np.bool_]:
-    """Return a mask ``[N]`` of the rows within the share ``split.used`` that may be used for training.
+    """Return a mask ``[N]`` of the rows that may be used for training: about the share ``split.used`` of all rows.
 
     The arguments are as in :func:`parts`. The rows of a small share are also in every larger share.
     """

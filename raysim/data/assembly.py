@@ -48,7 +48,7 @@ class Recipe:
     ranges: Declared | None
     """The declared ranges and categories of columns; None: preprocessing is fitted on training rows."""
     noise: SumNoise | None
-    """The noise on the sums for means and standard deviations in preprocessing; None: the sums are exact."""
+    """The noise on the sums from which preprocessing computes means and standard deviations; None: no noise."""
     missing_flags: bool
     """Whether an added 0/1 feature flags the missing values of a column."""
     tabular: bool = True
@@ -67,8 +67,8 @@ class _Rows:
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
-    """Return the arguments, except folder and fingerprint, with which :func:`raysim.data.federation.write` stores the
-    federation of ``records``.
+    """Return the arguments of :func:`raysim.data.federation.write` for the federation of ``records``, except folder and
+    fingerprint.
 
     Features are stored in the folder ``into``. ``checked`` are the findings of an earlier check of the same rows; with
     None the rows are checked here. ``source`` is the data source's name, for error messages.
@@ -290,7 +290,8 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
-    """Keep the hospitals with at least ``minimum`` rows, or only the ``largest`` largest of these (None: all).
+    """Keep the hospitals with at least ``minimum`` rows; with ``largest``, keep only this number of them, the largest
+    ones.
 
     Return the rows of the kept hospitals, and a note on the other hospitals.
     """

@@ -61,8 +61,8 @@ def build(
     - ``noise``: the noise that hospitals add to the sums from which means and standard deviations are computed.
     - ``missing_flags``: whether an added 0/1 feature flags the missing values of a column.
     - ``scores``: columns with existing clinical scores, such as APACHE, which are not features.
-    - ``shelf``: the folder (kind) and name (key) of a cache entry that a single experiment uses and then removes. None:
-      all runs that build the same federation share the entry.
+    - ``shelf``: the kind and the key of a cache entry that one experiment uses alone and then removes. None: all runs
+      that build the same federation share the entry.
 
     Raises ``DataError`` for data that cannot form a federation and for a cache folder that cannot be written.
     """
@@ -121,7 +121,7 @@ def _reserved(source: Source, split: Split) -> Source:
 
 
 def read(source: Source, split: Split) -> Records:
-    """Return the records of ``source`` that :func:`build` divides by ``split``, from the cache if possible."""
+    """Return the records of ``source``, with the columns that ``split`` names, from the cache if possible."""
     source = _reserved(source, split)
     return _records(source, _key(source))
 
@@ -136,7 +136,9 @@ def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
 
 @contextlib.contextmanager
 def _of_author(source: Source) -> Iterator[None]:
-    """A context that turns an error of another package's source into a ``DataError`` that names the source."""
+    """A context that raises a ``DataError`` with the source's name if a file is missing, or if the code of another
+    package's source fails.
+    """
     try:
         yield
     except FileNotFoundError as error:

@@ -28,7 +28,7 @@ class Column:
     """The properties of a feature column of a data source, over all included rows.
 
     - ``name``: the column's name in the source.
-    - ``kind``: ``number``; ``binary``, numbers with two different values; or ``category``.
+    - ``kind``: ``number``, ``binary`` (numbers with two different values) or ``category``.
     - ``missing``: the share of rows without a value.
     - ``low``, ``high``: the lowest and highest number; None for a column of categories or without any value.
     - ``distinct``: how many different values there are.

@@ -56,7 +56,9 @@ class AggregationSection(Section):
 
     @property
     def of_single(self) -> bool:
-        """Whether a hospital cannot apply the rule to its own update alone, as it can apply a bound on the norm."""
+        """Whether the rule needs the updates of several hospitals. False for ``norm_bound`` without a step before it,
+        which each hospital can apply to its own update.
+        """
         return self.name != "norm_bound" or self.before != "none"
 
     @property

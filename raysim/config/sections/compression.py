@@ -44,12 +44,12 @@ class CompressionSection(Section):
 
     @property
     def of_common_entries(self) -> bool:
-        """Whether all hospitals send the same coordinates of their updates, without error feedback."""
+        """Whether all hospitals send the same coordinates of their updates. False with error feedback."""
         return self.name == "random_k" and self.indices == "common" and self.remembers == "none"
 
     @property
     def on_common_grid(self) -> bool:
-        """Whether all hospitals round their updates to multiples of the same step, without error feedback."""
+        """Whether all hospitals round their updates to multiples of the same step. False with error feedback."""
         return self.name == "grid" and self.remembers == "none"
 
     @property

@@ -23,9 +23,10 @@ class ClinicalSection(Section):
     """The section ``evaluation.clinical``: clinical metrics, from numbers of rows that hospitals send after the last
     round.
 
-    At each of the ``thresholds``, rows with at least this probability count as positive. Sensitivity is reported at
-    ``specificity``, and specificity at ``sensitivity``, with one threshold for all hospitals. ``bins`` is the number of
-    bins of the calibration error. The net benefit of acting on the model is reported at the threshold ``act_at``.
+    At each of the ``thresholds``, rows with at least this probability count as positive. Sensitivity is reported at the
+    specificity ``specificity``, and specificity at the sensitivity ``sensitivity``, with one threshold for all
+    hospitals. ``bins`` is the number of bins of the calibration error. The net benefit of acting on the model is
+    reported at the threshold ``act_at``.
     """
 
     thresholds: tuple[float, ...] = default("evaluation.clinical.thresholds")
@@ -53,11 +54,11 @@ class UnseenSection(Section):
     - ``folds``: ``leave_one_out``, a number of folds, or lists of hospitals that are left out together. None:
       ``leave_one_out`` for up to 20 hospitals, else 10 folds.
     - ``onboarding``: the numbers of labelled rows with which a left-out hospital joins; each number is evaluated.
-    - ``held``: the share of a left-out hospital's rows that is only used for testing.
+    - ``held``: the share of a left-out hospital's rows that are used only for testing.
     - ``trained_on``: the rows on which the participating hospitals of a fold train. ``train``: their training rows.
       ``all``: their test rows as well.
-    - ``joining``: the use of the labelled rows: recalibration, fine-tuning, or only the choice of a cluster
-      (``cluster``).
+    - ``joining``: what a left-out hospital does with its labelled rows: ``recalibrate``, ``fine_tune``, or only choose
+      a ``cluster``.
     """
 
     folds: Literal["leave_one_out"] | int | tuple[str | tuple[str, ...], ...] | None = default(
@@ -109,8 +110,8 @@ class EvaluationSection(Section):
 
     - ``every``: the number of rounds between two evaluations of all hospitals (0: only after the last round).
     - ``part``: the part of the rows on which models are evaluated.
-    - ``loss_points``: the smallest number of rounds at which the loss over all training rows is measured (0: never). A
-      run with fewer rounds measures it after each round.
+    - ``loss_points``: the loss over all training rows is measured after at least this many rounds of a run, or after
+      every round if the run has fewer (0: never).
     - ``groups``: the attributes by which patients are grouped after the last round. None: all attributes in the data;
       an empty list: none.
     - ``age_bands``: the ages in years at which age bands begin.

@@ -56,7 +56,9 @@ class OpenSection(BaseModel):
     _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
 
     def once(self, make: Callable[[], T]) -> T:
-        """Return the plug-in made for this section's current keys; if there is none, make it by calling ``make``."""
+        """Return the plug-in that this section describes. ``make`` makes it in the first call, and again only if the
+        section's keys have changed.
+        """
         if self._made is None or self._made[0] != dict(self):
             self._made = dict(self), make()
         plug_in: T = self._made[1]
@@ -92,7 +94,8 @@ class DataSection(OpenSection):
     - ``minimum``: hospitals with fewer rows are dropped. ``largest``: the number of largest hospitals that are kept;
       None: all.
     - ``missing_flags``: whether each feature with missing training values gets a further feature that marks them.
-    - ``ranges``: for each feature its smallest and largest value, or its categories, with null if it may be missing.
+    - ``ranges``: for each feature a list of its smallest and largest value, or of its categories. The list includes
+      null if the feature may be missing.
     - ``scores``: existing scores of the rows, such as APACHE IV, as references of a comparison. They are never
       features. None: there are none.
     - ``predicts``: what reports call the label, a phrase in one line. None: the source's phrase.
@@ -151,7 +154,7 @@ class PlugIn(OpenSection):
 
 
 class ModelSection(PlugIn):
-    """The section ``model``: the model, its options, its initial parameters, and its name as a learner in tables."""
+    """The section ``model``: the model, its options, its initial parameters, and its name in tables."""
 
     name: str | None = default("model.name")
     class_path: str | None = default("model.class", alias="class")

@@ -24,7 +24,9 @@ RowUnit = Literal["patient", "example"]
 """The units that can be hidden within a hospital: all rows of a patient, or each row."""
 
 LEAST_NOISE, MOST_NOISE = 1e-6, 1e9
-"""The range of noise multipliers whose epsilon can be computed and whose noise fits into sums."""
+"""The smallest and largest allowed noise multiplier other than 0. Between them epsilon can be computed, and the noise
+fits into sums.
+"""
 
 DEFAULT_EPSILON = 0.2
 """The default epsilon of each kind of statistic that is released with noise."""
@@ -111,7 +113,7 @@ class PrivacySection(Section):
     hospitals in shares to a secure sum (``distributed``), or each hospital to its own update (``local``).
 
     For patients or rows, the gradient of each patient or row is clipped. The noise is added in the steps of each
-    hospital (``local``), or to one sum over all hospitals a round (``pooled``).
+    hospital (``local``), or once a round to the sum over all hospitals (``pooled``).
 
     Give ``epsilon`` or ``noise_multiplier``. If a configuration has both, they must agree.
     """
@@ -245,7 +247,7 @@ class PrivacySection(Section):
 
     @property
     def noisy(self) -> dict[str, NoisyStatistic]:
-        """Return the noise on each kind of statistic, by the kind's name. The kind ``metric`` is called ``metrics``."""
+        """Return the noise on each kind of statistic, by name. The kind ``metric`` has the name ``metrics``."""
         named = {
             METRICS if plain(kind) == plain(METRICS) else kind: statistic
             for kind, statistic in self.statistics.items()

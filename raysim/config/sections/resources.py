@@ -17,7 +17,8 @@ LONGEST_WAIT = 1e6
 class OwnActor(Section):
     """The resources of the actor of a hospital in ``resources.per_hospital``.
 
-    None means ``resources.cpus_per_actor`` (1 if that is None, too) or ``resources.gpus_per_actor``.
+    If ``cpus`` is None, ``resources.cpus_per_actor`` is used, or 1 CPU if that is None, too. If ``gpus`` is None,
+    ``resources.gpus_per_actor`` is used.
     """
 
     cpus: float | None = default("resources.per_hospital.*.cpus", gt=0, allow_inf_nan=False)
@@ -30,8 +31,10 @@ class ResourcesSection(Section):
     - ``hospitals_per_actor``: ``auto`` starts as many actors as can run in parallel.
     - ``cpus_per_actor``: None shares the cluster's CPUs evenly, with at most one for each actor.
     - ``device``: ``auto`` computes on the actor's GPU share if torch finds a GPU.
-    - ``timeout``: an actor without an answer after this many seconds is restarted once; the second time is an error.
-    - ``per_hospital``: hospitals, by name, with an actor of their own that has other CPUs and GPUs.
+    - ``timeout``: an actor that has not answered after this many seconds is restarted once. If it then fails to answer
+      again, the run ends with an error.
+    - ``per_hospital``: the names of hospitals that have an actor of their own, each with the CPUs and GPUs of this
+      actor.
     - ``data``: how rows reach other nodes: from a ``shared`` folder, ``shipped`` through Ray, or ``auto`` (shipped if
       the folder cannot be read).
     - ``autoscale``: nodes that an autoscaler may start if the running nodes cannot run an actor.

@@ -29,7 +29,8 @@ class SecureSection(Section):
 
     - ``mode``: ``model`` only counts the bytes of masks, and ``execute`` computes the masks. Both give bit-identical
       results.
-    - ``threshold``: the number of shares that reconstruct a secret; ``auto`` is more than two thirds of its shares.
+    - ``threshold``: the number of shares that reconstruct a secret; ``auto`` is the smallest number above two thirds of
+      the shares.
     - ``neighbours``: the number of hospitals with which each hospital shares masks; ``auto`` is about 6 plus
       three times the binary logarithm of the number of hospitals in the sum, or all others if these are fewer.
     - ``small_clusters``: a cluster with fewer hospitals than ``minimum`` ends the run (``refuse``), or is merged with

@@ -95,9 +95,9 @@ class RoundsSection(Section):
     """The section ``system.rounds``: when the server ends a round. Asynchronous strategies ignore it.
 
     - ``deadline``: the number of seconds after which the server stops waiting. With ``late: drop`` a later update is
-      dropped. With ``late: discount`` it is used in the round in which it arrives, with its weight times ``1 / (1 +
-      rounds it is late)`` (J. Jiang, B. Cui, C. Zhang, L. Yu: *Heterogeneity-aware Distributed Parameter Servers*,
-      SIGMOD 2017).
+      dropped. With ``late: discount`` it is used in the round in which it arrives. Its weight is divided by 1 plus the
+      number of rounds by which it is late (J. Jiang, B. Cui, C. Zhang, L. Yu: *Heterogeneity-aware Distributed
+      Parameter Servers*, SIGMOD 2017).
     - ``over_selection``: the share x of additional hospitals that are sampled. The round ends when 1 / (1 + x) of all
       sampled hospitals have sent their updates (K. Bonawitz et al.: *Towards Federated Learning at Scale*, MLSys 2019,
       where x is .3).
@@ -130,10 +130,11 @@ class SystemSection(Section):
     is sampled with the run's seed.
 
     - ``rows_per_second``: the speed of training, in rows times epochs per second. ``downlink`` and ``uplink`` are in
-      Mbit/s; ``latency`` is in seconds, before each message. A quantity that is not set takes no time.
-    - ``availability``: the probability that a sampled hospital is available; or ``trace``, a CSV with the columns
-      ``hospital, from, to``: the virtual seconds in which a hospital is available, repeated each ``trace_period``
-      seconds. A hospital that becomes unavailable while it trains is lost for that round.
+      Mbit/s; ``latency`` is in seconds, before each message. If one of these is not set, it costs no time: the speed is
+      infinite, or the latency 0.
+    - ``availability``: the probability that a sampled hospital is available; or ``trace``: a CSV with the columns
+      ``hospital, from, to``. Its rows are intervals, in virtual seconds, in which a hospital is available; they repeat
+      every ``trace_period`` seconds. A hospital that becomes unavailable while it trains is lost for that round.
     - ``dropout``: the probability of dropping out of a round, at a uniformly distributed moment of the hospital's work.
     - ``table``: a CSV with the column ``hospital``, which names all hospitals, and any of the quantities. An empty
       field means the value for all hospitals. ``hospitals``: other values for some hospitals, by name.

@@ -64,13 +64,14 @@ class TuneSection(BaseModel):
     """The section ``tune``: values of keys of ``training`` and ``model`` that a comparison tries before its runs.
 
     Every tuned strategy is tried with every combination, and evaluated on validation rows. Strategies without training
-    steps are tuned only as :meth:`tries_models` says.
+    steps are tuned only if keys of ``model`` are tried, or if ``models`` has the model.
 
-    - ``models``: for some models, other keys of ``model`` and ``training`` that are tried instead, with the same number
-      of combinations.
+    - ``models``: by model, other values of keys of ``model`` and ``training`` that replace the values of this section.
+      The number of combinations must be the same.
     - ``per``: with ``strategy``, each strategy uses its own best combination; with ``comparison``, all strategies use
       the combination that is best for all together.
-    - ``seeds``: the seeds of the comparison that trials use: the number of first seeds, a list of seeds, or None (all).
+    - ``seeds``: which of the comparison's seeds the trials use: a number (so many, from the first), a list, or None
+      (all).
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)

@@ -20,8 +20,9 @@ from raysim.data.checks.suspects import LEVELS, Leaks, Suspect, columns_at, in_o
 from raysim.data.raw_columns import RawColumns
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""A column is reported as a question or in a list if its AUROC is above ``ASK`` or ``LIST``, with a lower confidence
-limit less than ``_LOOSE`` below this threshold. It is reported as a warning if the lower limit is above ``WARN``.
+"""Thresholds of a column's AUROC. The column is reported as a warning if the lower confidence limit is above ``WARN``;
+else as a question if the AUROC is above ``ASK`` and the limit above ``ASK - _LOOSE``; else in a list if they are above
+``LIST`` and ``LIST - _LOOSE``.
 """
 
 FLAG = 0.80
@@ -76,8 +77,8 @@ class _Checks:
 
     @property
     def compared(self) -> range:
-        """The classes to compare with all others: of two classes, only the second (the positive class); of more than
-        ``_CLASSES``, none.
+        """The classes that are each compared with the rest: only the positive class (index 1) if there are two classes,
+        and none if there are more than ``_CLASSES``.
         """
         C = len(self.classes)
         return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
@@ -102,7 +103,7 @@ class _Checks:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Return the suspicion, if any, that a column of numbers is a leak or has codes, and the column's AUROC."""
+        """Return a finding if a column of numbers may be a leak or contain codes, else None; and the column's AUROC."""
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
         if missing.any():
@@ -120,7 +121,7 @@ class _Checks:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Return the suspicion, if any, that a categorical column is a leak, and the column's AUROC."""
+        """Return a finding if a categorical column may be a leak, else None; and the column's AUROC."""
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
             cells = Cells.of(self.home, codes + 1, self.y, len(self.classes))
@@ -166,7 +167,9 @@ class _Checks:
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
-        """Report a column with few distinct whole numbers, which may be codes rather than amounts."""
+        """Report a column with few distinct whole numbers if the share of events rises and falls along them: they may
+        be codes.
+        """
         if len(self.classes) != 2 or not _few(value):
             return None
         values, code = np.unique(value, return_inverse=True)

@@ -111,7 +111,7 @@ class _Checks:
     columns: int
 
     def absent(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask ``[H]`` of the hospitals where a column has no value, except where this may be chance."""
+        """Return a mask ``[H]`` of the hospitals where a column has no value and this is hardly chance."""
         H = len(self.hospitals)
         if not missing.any():
             return np.zeros(H, np.bool_)
@@ -161,7 +161,9 @@ class _Checks:
         return None
 
     def _filled(self, column: _Column) -> Suspect | None:
-        """Report a measurement that may have been filled in: a hospital has a single value, which is rare elsewhere."""
+        """Report a measurement that a hospital may have filled in: all its rows have one value, which is rare
+        elsewhere.
+        """
         value, sizes = column.value, column.sizes
         filled = np.flatnonzero(sizes)
         starts = (np.cumsum(sizes) - sizes)[filled]
@@ -223,8 +225,9 @@ class _Checks:
 def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
     """Divide hospitals into a group of low and a group of high values by their ``quartiles [3, H]``.
 
-    Return for each group the median of each quartile over its hospitals, ``[3]``, and a mask ``[H]`` of the smaller
-    group. Return None if the groups overlap, or if hospitals within a group differ too much.
+    Return the low group's quartiles ``[3]``, the high group's quartiles ``[3]`` (each the median over the group's
+    hospitals), and a mask ``[H]`` of the smaller group. Return None if the groups overlap, or if hospitals within a
+    group differ too much.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:

@@ -20,7 +20,7 @@ from raysim.metrics.measures import hanley_mcneil
 from raysim.metrics.segments import sortable
 
 FEWEST = 5
-"""The smallest number of rows of a class, and of other rows, with which a hospital is included."""
+"""A hospital is included only if it has at least this many rows of the class, and this many other rows."""
 
 # Rows are sorted by a key of 64 bits: hospital from bit 40, value from bit 8, class below. Masks of value and class
 # follow.
@@ -101,8 +101,8 @@ class Cells:
 def separation(cells: Cells, event: int, *, directed: bool = False) -> Separation:
     """Compute how well the values of ``cells`` rank rows of class ``event`` above other rows of the same hospital.
 
-    With ``directed``, high values indicate the class. Otherwise, the same direction is chosen for all hospitals: the
-    one with the higher mean AUROC.
+    With ``directed``, rows of the class are expected to have the higher values. Otherwise, the same direction is chosen
+    for all hospitals: the one with the higher mean AUROC.
     """
     k = cells.counts[:, event].astype(np.float64)
     others = cells.counts.sum(axis=1) - k

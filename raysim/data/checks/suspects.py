@@ -59,7 +59,7 @@ _BLOCK = 16  # columns copied at once
 def in_order(home: Ints) -> Ints:
     """Return the positions of the rows to check, sorted by hospital: all rows, or a sample of a large table.
 
-    The sample has evenly spaced rows of each hospital; with very many hospitals, of evenly spaced hospitals.
+    The sample has evenly spaced rows of each hospital. If that is still too many rows, it has only every k-th hospital.
     ``home [n]`` is the hospital of each row.
     """
     order: Ints = np.argsort(home, kind="stable")
