@@ -37,5 +37,5 @@ class AttackFigures:
     """How much the attack worsens the main metric at each hospital, in order of hospitals' ids."""
     price: dict[str, float] = field(default_factory=dict)
     """The cost of the robust rule without an attack: the metrics in ``honest`` with the rule, minus the same metrics
-    with the strategy's average. Strategies with the setting ``weights`` then use equal weights. Empty if there is no
-    rule, or no run without the attack."""
+    with the strategy's average. Strategies with the setting ``weights`` average with equal weights. Empty if there is
+    no rule, or no run without the attack."""

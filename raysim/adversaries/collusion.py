@@ -25,8 +25,8 @@ def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats
 def alie_factor(m: int, f: int) -> float:
     """Return ALIE's number of standard deviations for ``m`` updates, of which ``f`` are Byzantine.
 
-    Return 0 if the Byzantine updates are a majority alone, or if all honest updates would be needed for a majority.
-    The number is negative if more than half of the honest updates, but not all, would be needed.
+    The Byzantine updates need ``s = m // 2 + 1 - f`` honest updates for a majority. The result is 0 if ``s <= 0`` or
+    ``s >= m - f``. Otherwise it is negative if ``s`` is more than half of the ``m - f`` honest updates.
     """
     from scipy.special import ndtri
 
@@ -104,8 +104,8 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
-    """Return the tried update (see :data:`STEPS`) that moves the server's aggregate furthest from the mean of
-    ``updates [h, P]``.
+    """Try ALIE and inner product manipulation with each factor in :data:`STEPS`. Return the update that moves the
+    server's aggregate furthest from the mean of ``updates [h, P]``.
 
     ``rule(sent)`` is the aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.
     """
@@ -118,7 +118,7 @@ def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
 def principal_direction(updates: Floats, before: Floats | None, round: int) -> Floats:
     """Estimate the first principal direction ``[P]`` of the updates of all calls so far.
 
-    ``before`` is the result of the previous call, which one step of Oja's rule updates. In the first call ``before`` is
+    ``before`` is the result of the previous call; one step of Oja's rule improves it. In the first call ``before`` is
     None, and the direction is exact. ``round`` is the number of this call, from 1.
     """
     centred = updates - updates.mean(axis=0)

@@ -68,7 +68,7 @@ def triggered(X: NDArray[Any], feature: int, value: float) -> NDArray[Any]:
 
 
 def some(count: int, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return a random mask of ``count`` rows that selects a ``share`` of them."""
+    """Return a random mask ``[count]`` that is True for a ``share`` of the rows."""
     chosen = np.zeros(count, dtype=np.bool_)
     chosen[rng.permutation(count)[: round(share * count)]] = True
     return chosen

@@ -29,9 +29,10 @@ _log = logging.getLogger("raysim")
 
 
 def run_to_use(folder: Path, model: str | None) -> tuple[Path, str | None, str]:
-    """Return the folder and the model (None: the headline) that a command uses, and a description of the choice.
+    """Return the run's folder and the model that a command uses, and a description of the choice.
 
-    A comparison's folder gives its recommended run; a run's folder is returned with an empty description.
+    For the folder of a comparison, this is the recommended run; for the folder of a run, the description is empty. The
+    model None means the run's main model.
     """
     if not is_comparison(folder):
         return folder, model, ""
@@ -65,8 +66,8 @@ class ComparisonResult(Results):
 
     @cached_property
     def runs(self) -> dict[tuple[str, int], RunResult]:
-        """The single runs by strategy and seed, in the order of execution. Runs that left out hospitals are not among
-        them.
+        """The single runs by strategy and seed, in the order of execution. Additional runs, trained without some
+        hospitals, are not included.
         """
         below = [manifest.folder for manifest in Manifest.read(self.folder).below()]
         runs = [RunResult(folder) for folder in below if folder.is_relative_to(self.folder / "runs")]

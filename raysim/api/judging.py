@@ -1,4 +1,4 @@
-"""Python functions that judge the predictions of any framework, and existing models."""
+"""Python functions that evaluate existing models, and predictions from any framework."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def judge(
       (or ``patient``), ``label``, ``model``, ``seed`` and ``probability`` (or ``margin``, the log-odds); or a CSV or
       Parquet file with these columns.
     - ``reference``: the model with which the other models are compared.
-    - ``tried``: how many models other than ``reference`` were tried, without those that have a ``role``. None: as many
-      as the table has.
+    - ``tried``: how many models were tried, not counting ``reference`` and models with a ``role``. None: the number of
+      such models in the table.
     - ``predicts``: the predicted event in words, for the report. ``event``: the value of the label that is the event,
       if it is not 1.
     - ``logits``, ``percent``: whether probabilities are given as logits, or in percent.

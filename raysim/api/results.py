@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from raysim.serving.predictor import Predictor
 
 Predictions = pd.DataFrame | pd.Series
-"""Predictions for ``n`` rows: the probability of the event for a label of two classes ``[n]``, of each class for ``C``
-classes ``[n, C]``, or the value of a real-valued label ``[n]``.
+"""Predictions for ``n`` rows. With two classes they are probabilities of the event ``[n]``, with ``C`` classes
+probabilities of each class ``[n, C]``, and with a real-valued label its values ``[n]``.
 """
 
 
@@ -209,9 +209,9 @@ class RunResult(Results):
         of the event, and for more classes a frame with one column per class. For a numeric label it is a series in the
         label's unit.
 
-        Each row is predicted with the model of its hospital. A column of ``rows`` names the hospital, or ``hospital``
-        applies to all rows. ``model`` is a name in :attr:`models`; None: the main model. Raises ``DataError`` for rows
-        that do not fit the run, and ``ConfigError`` for a model that no hospital used.
+        Each row is predicted with the model of its hospital. The hospital is given by a column of ``rows``, or
+        by ``hospital`` for all rows. ``model`` is a name in :attr:`models`; None: the main model. Raises ``DataError``
+        for rows that do not fit the run, and ``ConfigError`` for a model that no hospital used.
         """
         with search_path_restored():
             table = rows if isinstance(rows, pd.DataFrame) else _file(rows)
@@ -244,7 +244,7 @@ class Answer(dict[str, Any]):
 
     @property
     def sentences(self) -> list[str]:
-        """All sentences of the conclusions; the headline, which other versions did not write, comes first."""
+        """All sentences of the conclusions. The headline comes first; some versions of raysim did not write one."""
         return [each for each in dict.fromkeys([self.get("headline"), *self["reasons"]]) if each is not None]
 
     @property
@@ -276,7 +276,7 @@ def _figure(value: float | None) -> float:
 
 
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """Concatenate the rows of all tables. The first columns, called ``names``, contain the key of each row's table."""
+    """Concatenate the rows of all tables. New first columns ``names`` contain the key of the table of each row."""
     blocks = []
     for key, table in tables.items():
         block = table.copy()

@@ -57,8 +57,8 @@ def run(
     """Train one strategy, evaluate it, and write its results and report to a folder, as ``raysim run`` does.
 
     - ``config``: a YAML file, a mapping with its content, a ``Config``, or None for the synthetic federation.
-    - ``strategy``: a registered name, the content of a section ``strategy``, a strategy object, or its class. Another
-      process cannot resume the run of a class that is defined in a notebook or a function.
+    - ``strategy``: a registered name, the content of a section ``strategy``, a strategy object, or its class. If the
+      class is defined in a notebook or a function, another process cannot resume the run.
     - ``data``: a data frame. The section ``data`` of ``config`` names its columns for the hospital and the label.
     - ``seed`` and ``overrides`` replace values of ``config``. ``overrides`` maps dotted keys to values
       (``{"training.rounds": 5}``), or is a list in the form of ``--set`` (``["training.rounds=5"]``).
@@ -220,8 +220,8 @@ def resume(
 ) -> RunResult | ComparisonResult | CurveResult | SweepResult:
     """Continue a stopped run, comparison, curve or sweep, as ``raysim resume`` does.
 
-    ``failed``: whether to repeat the failed trials of a sweep, even of a finished one. Other finished results do not
-    change.
+    ``failed``: whether to repeat the failed trials of a sweep, even of a finished one. Apart from this, finished
+    results do not change.
     """
     from raysim.storage.resume import read_ticket
     from raysim.tune.sweep import is_sweep

@@ -4,14 +4,14 @@ A hospital that trains a linear model on a single row sends a change of weights 
 change of the intercept is the same multiple of 1. The ratio of the two changes is therefore the row, unless training
 uses Adam, weight decay or a proximal term. The sign of the intercept's change gives the label.
 
-In a network, the same ratio is a patient's row at each unit of the first dense layer that only this row has activated.
+In a network, the same ratio at a unit of the first dense layer is a patient's row if no other row activated the unit.
 
 Rows also follow from the sums that a hospital sends for a logistic regression. Hessians ``X' diag(w) X`` at two points
 have different weights ``w`` and the same rows ``X``. If there are at most as many rows as columns, the inverse of the
 matrix of the Hessians' generalised eigenvectors contains the rows, up to scale. The intercept of each row is 1, which
-gives the scale. The gradient then gives the labels. In general, ``k`` pairs of a gradient and a Hessian have
-``k p (p + 3) / 2`` numbers for ``n p`` unknown numbers, where ``n`` is the number of rows and ``p`` the number of
-columns. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
+gives the scale. The gradient then gives the labels. In general, ``k`` pairs of a gradient and a Hessian give
+``k p (p + 3) / 2`` equations for ``n p`` unknowns, where ``n`` is the number of rows and ``p`` the number of columns.
+Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def invert_layer(weights: ArrayLike, intercepts: ArrayLike) -> Floats:
     shape ``[H, F]``, one row for each unit.
 
     A unit's result is a patient's row if only that row has activated the unit. If several rows have activated it, the
-    result is their mean, weighted by the gradient at the unit. It is NaN if the unit's intercept has not changed.
+    result is the mean of these rows, weighted by the gradient at the unit. The result is NaN if the unit's intercept
+    has not changed.
     """
     change, shift = np.asarray(weights, dtype=np.float64), np.asarray(intercepts, dtype=np.float64)
     moved = shift != 0

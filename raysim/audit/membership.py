@@ -39,8 +39,8 @@ def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
     the model was more likely trained on the row than not.
 
     ``confidences [J, n]`` are each row's confidences under all ``J`` models, and ``members [J, n]`` says which models
-    were trained on the row. The score is NaN for a row if all of the other models were trained on it, or none of them.
-    All scores are NaN if there are too few models to estimate variances.
+    were trained on the row. A row's score is NaN if all models other than ``target`` were trained on it, or none of
+    them. All scores are NaN if there are too few models to estimate variances.
     """
     c, inside = np.asarray(confidences, dtype=np.float64), np.asarray(members, dtype=bool)
     others = np.arange(len(c)) != target

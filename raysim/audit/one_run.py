@@ -1,7 +1,7 @@
-"""A lower bound on epsilon from one run, by guessing which canaries a fair coin has included (Steinke 2023).
+"""A lower bound on epsilon from one run, by guessing which canaries were part of the training (Steinke 2023).
 
-Canaries are rows made for the audit. A coin decides for each canary whether it is part of the training. For ``G`` of
-the ``M`` canaries, an auditor guesses what the coin has decided. Under (epsilon, delta) differential privacy, the
+Canaries are rows made for the audit. A fair coin decides for each canary whether it is part of the training. An
+auditor guesses these decisions for ``G`` of the ``M`` canaries. Under (epsilon, delta) differential privacy, the
 number ``right`` of correct guesses satisfies, with ``q = 1 / (1 + exp(-epsilon))`` and for any ``v``:
 
     P[right >= v] <= P[Bin(G, q) >= v] + 2 M delta max_{1 <= i <= v} P[v > Bin(G, q) >= v - i] / i.
@@ -29,8 +29,8 @@ LARGEST = 50.0
 
 @dataclass(frozen=True)
 class Guesses:
-    """An auditor's guesses whether canaries were part of a training: ``right`` of ``made`` guesses on ``canaries``
-    canaries are correct.
+    """An auditor's guesses whether canaries were part of the training. There are ``canaries`` canaries and ``made``
+    guesses, of which ``right`` are correct.
     """
 
     canaries: int
@@ -91,7 +91,7 @@ def guessed(scores: ArrayLike, included: ArrayLike) -> Guesses:
 
 
 def _each(canaries: int) -> int:
-    """Return the number of canaries that are guessed to be in, and the number guessed to be out."""
+    """Return how many canaries are guessed to be part of the training; as many are guessed not to be."""
     return canaries // 4
 
 

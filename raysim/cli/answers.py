@@ -31,9 +31,10 @@ def show_answer(
 ) -> None:
     """Print the summary block of a run or comparison: the headline, a short table and the path of the report.
 
-    - ``path``: the file of the configuration. ``settings``: the values of ``--set``. Both are for the suggested next
-      command.
-    - ``seconds``: the duration of the command. With ``details`` all tables are printed as well.
+    - ``path``: the file of the configuration. ``settings``: the values of ``--set``. The suggested next command uses
+      both.
+    - ``seconds``: the duration of the command.
+    - ``details``: whether to print all tables as well.
     """
     from raysim.api.results import RunResult
 
@@ -55,7 +56,8 @@ def show_curve(
 ) -> None:
     """Print the summary block of a curve: the headline, a short table and the path of the report.
 
-    - ``seconds``: the duration of the command. With ``details`` the tables of the comparison are printed as well.
+    - ``seconds``: the duration of the command.
+    - ``details``: whether to print the tables of the comparison as well.
     - ``files``: a line that names the written files; empty unless a finished comparison was plotted.
     """
     from dataclasses import replace

@@ -56,7 +56,7 @@ def audit(
 ) -> None:
     """Attack a run's privacy, and report what the attacks found.
 
-    The attacks ask whose rows were trained on, how large epsilon is at least, and what an update reveals.
+    The attacks infer which rows were trained on, find a lower bound on epsilon, and reconstruct rows from updates.
     """
     options.greet()
     import time

@@ -21,8 +21,8 @@ def show_block(
 ) -> None:
     """Print a summary block.
 
-    ``details`` prints more below the block, and then the headline is printed again. With ``open_`` the ``report`` is
-    also opened in a browser.
+    If given, ``details`` is called to print more below the block, and the headline is repeated at the end. With
+    ``open_`` the ``report`` is also opened in a browser.
     """
     from raysim.report.terminal.answers import styled
     from raysim.report.terminal.block import WIDTH, lines

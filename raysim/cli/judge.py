@@ -41,7 +41,7 @@ def judge(
     json: options.Json = False,
     open_: options.Open = False,
 ) -> None:
-    """Judge predictions from any framework as a comparison does."""
+    """Evaluate and compare models by their predictions."""
     options.greet()
     import time
     from functools import partial

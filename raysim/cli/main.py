@@ -187,7 +187,7 @@ def describe(
 ) -> None:
     """Print the hospitals: sizes, prevalence, missing values.
 
-    It also prints how much they differ, where metrics are undefined, and what the source has read.
+    It also prints how much the hospitals differ, where metrics are undefined, and what was read from the source.
     """
     options.greet()
     from raysim.cli.commands import describe_data
@@ -305,9 +305,9 @@ def _complain(line: str) -> None:
 
 @cache
 def _add_commands() -> None:
-    """Add the commands of the entry-point group ``raysim.commands``, those of raysim first, once per process.
+    """Add the commands of the entry-point group ``raysim.commands``, once per process.
 
-    Another package cannot take the name of a raysim command.
+    Commands of raysim are added first, so that another package cannot take their names.
     """
     from raysim.core.errors import ConfigError
     from raysim.core.installed import loaded, registered

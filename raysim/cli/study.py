@@ -22,9 +22,9 @@ def study(
     open_: options.Open = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Find the measure that best predicts how clients differ.
+    """Find the measure that best predicts the skew between clients.
 
-    A data set is partitioned over a grid, and every measure is computed for each partition.
+    A data set is divided among clients in many ways, and every measure is computed for each.
     """
     options.greet()
     import time

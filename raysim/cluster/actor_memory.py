@@ -34,7 +34,7 @@ class Forgotten(Exception):
 
 
 class RecentMemory:
-    """By name, the memory of the actor's hospitals that each recent call of the actor has returned."""
+    """The memory of an actor's hospitals after each of the actor's recent calls, stored under a name."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[Made, HospitalStates] = OrderedDict()

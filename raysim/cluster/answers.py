@@ -11,8 +11,8 @@ from raysim.core.errors import ResourceError
 def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) -> list[Any]:
     """Wait for the first reply of each actor, and return the replies.
 
-    ``asked`` has one reference per actor; ``kind`` names the actors in errors. Raises ``ResourceError`` if
-    replies do not arrive within ``seconds`` (the message ends with ``remedy``), or if an actor cannot start.
+    ``asked`` has a reference to the reply of each actor; ``kind`` names the actors in errors. Raises ``ResourceError``
+    if replies do not arrive within ``seconds`` (the message ends with ``remedy``), or if an actor cannot start.
     """
     import ray
 

@@ -54,9 +54,9 @@ def awaited() -> bool:
 def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
     """Connect this process to Ray while the context is open; a process that is already connected stays connected.
 
-    If Ray is started here, ``dashboard`` starts its dashboard as well. Raises ``ResourceError`` if Ray cannot be used:
-    within 40 seconds if the cluster at ``RAY_ADDRESS`` does not accept this process. Raises ``HangingError`` if a call
-    of Ray does not return.
+    If Ray is started here, ``dashboard`` starts its dashboard as well. Raises ``ResourceError`` if Ray cannot be used,
+    and ``HangingError`` if a call of Ray does not return. If the cluster at ``RAY_ADDRESS`` does not accept this
+    process, the error is raised within 40 seconds.
     """
     global _imported_closed
     address = named()
@@ -139,8 +139,8 @@ class Keeper:
     def start(self, seconds: float) -> None:
         """Wait until Ray is running. Raises the errors of ``ray.init``, and ``HangingError`` after ``seconds``.
 
-        If Ray's code blocks all other threads of raysim's command line, Python's watchdog ends the process and prints
-        its trace.
+        In raysim's command line, Python's watchdog ends the process and prints its trace if Ray's code blocks all other
+        threads.
         """
         watched, traced = host.is_own(), faulthandler.is_enabled()
         if watched:

@@ -68,7 +68,7 @@ class HospitalActor:
         """Run a round of the actor's hospitals; see :meth:`HospitalGroup.round`.
 
         ``states`` is the hospitals' memory, or the name (:class:`Made`) of a memory that this actor has cached. Raises
-        :class:`Forgotten` if it is no longer cached.
+        :class:`Forgotten` if the named memory is no longer cached.
         """
         import ray
 
@@ -100,7 +100,9 @@ class HospitalActor:
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
     def ready(self, asking: str) -> ActorReady:
-        """Return the actor's device, its node and, if this is not the caller's node ``asking``, the node's software."""
+        """Return the actor's device and node. If the node is not ``asking``, the caller's node, also return its
+        software.
+        """
         import ray
 
         node = ray.util.get_node_ip_address()

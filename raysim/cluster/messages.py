@@ -14,7 +14,7 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 SMALL = 2**16
-"""A plan of fewer bytes is sent within the call of each actor, and :class:`Joined` joins arrays of fewer bytes."""
+"""A size in bytes. Smaller plans are sent within each actor's call, and :class:`Joined` joins smaller arrays."""
 
 
 def shared_by_all(plan: RoundPlan) -> Any:

@@ -20,10 +20,10 @@ from raysim.engine.messages.update_sums import sum_count
 from raysim.strategies.base import POOLED, Ids
 
 Group = tuple[int, ...]
-"""The indices of actors whose sums are added by the first of them."""
+"""The indices of actors whose sums are added together; the first actor adds them."""
 
 MOST_SUMS = 8
-"""The largest number of sums that the coordinator adds, or that a node adds for several nodes."""
+"""The largest number of sums that are added by the coordinator, or by one actor for several nodes."""
 
 LEAST_BYTES = 2**17
 """Actors' sums are added within nodes if each has at least this size in bytes.
@@ -42,10 +42,10 @@ def sums_bytes(plan: RoundPlan) -> int:
 
 
 def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
-    """Return which actors' sums are added together: groups of actors, in levels.
+    """Return the groups of actors whose sums are added together, as a list of levels.
 
-    Groups of one level can be added at the same time, after those of the level before. ``actors`` are the actors that
-    have sums. ``nodes`` has the index of each actor's node.
+    All groups of a level can be added at the same time, but only after the previous level. ``actors`` are the indices
+    of the actors that have sums. ``nodes`` has the index of each actor's node.
     """
     by_node: dict[int, list[int]] = {}
     for actor in actors:

@@ -1,6 +1,6 @@
 """The assignment of hospitals to actors, of resources to actors, and of actors to machines.
 
-Calculations count CPUs and GPUs in ten-thousandths, as Ray does. :class:`Placement` has numbers of CPUs and GPUs.
+Calculations count CPUs and GPUs in ten-thousandths, as Ray does. :class:`Placement` has them as plain numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Placement:
     gpus: float
     """GPUs of each actor that is not in ``overrides``."""
     overrides: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """By the actor's index, the ``(cpus, gpus)`` of actors that need other numbers."""
+    """Maps the index of each actor with other resources to its ``(cpus, gpus)``."""
     nodes: tuple[int, ...] = ()
     """The machine of each actor, as an index into the nodes of :func:`place`; empty if the machines do not matter."""
 
@@ -109,7 +109,8 @@ def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
     """Assign hospitals to actors with similar numbers of rows; return each actor's hospital ids, ascending.
 
     ``rows [N]`` has each hospital's number of rows. The hospitals are assigned from the largest to the smallest, each
-    to the actor with the smallest load: its rows plus its hospitals. Ties go to the first actor.
+    to the actor with the smallest load, which is an actor's number of rows plus its number of hospitals. Ties go to the
+    first actor.
     """
     loads = [(0, actor) for actor in range(actors)]
     homes: list[int] = []
@@ -282,11 +283,11 @@ def _too_much(
 
 
 def _units(value: float) -> int:
-    """Return a CPU or GPU share as a whole number of the smallest shares that Ray distinguishes.
+    """Convert a CPU or GPU share to ten-thousandths, the smallest shares that Ray distinguishes.
 
-    It is rounded down, so that six sixths of a device are at most one device. The result is at least 1 for a share
-    above 0. A share that was rounded upwards to three or four digits, such as .1667 for one sixth, counts as the exact
-    fraction.
+    The result is rounded down, so that six sixths of a device are at most one device. The result is at least 1 for a
+    share above 0. A share that was rounded upwards to three or four digits, such as .1667 for one sixth, counts as the
+    exact fraction.
     """
     sharing = round(1 / value) if 0 < value < 1 else 1
     if value in (round(1 / sharing, 3), round(1 / sharing, 4)):

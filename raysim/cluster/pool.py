@@ -68,7 +68,7 @@ class RayPool:
     """Hospital actors on a running Ray; several coordinator actors can share these hospital actors."""
 
     restart_seconds = 60.0
-    """The seconds by which a restarted actor may exceed ``resources.timeout``."""
+    """The seconds that a restarted actor may take in addition to ``resources.timeout``."""
 
     def __init__(
         self,
@@ -137,7 +137,8 @@ class RayPool:
         return partials, later
 
     def _shipped(self, folder: str, call: Callable[[], T]) -> T:
-        """Return the result of ``call``. Repeat it if an actor was restarted on a node that cannot read ``folder``."""
+        """Return the result of ``call``. If an actor was restarted on a node that cannot read ``folder``, repeat the
+        call."""
         try:
             return call()
         except Unreadable:
@@ -175,7 +176,7 @@ class RayPool:
         shipments: Sequence[Shipment | None],
         apart: frozenset[int],
     ) -> list[Any]:
-        """Call a round at all actors.
+        """Start a round at all actors.
 
         Return for each actor references to its partial result, to its hospitals' memory and, for actors in ``apart``,
         to the sum of their hospitals' updates.
@@ -211,7 +212,8 @@ class RayPool:
         return dict(zip(refs, answers, strict=True))
 
     def _settle(self, refs: Mapping[int, Any], work: Work | None, when: str, *, fetched: bool = True) -> None:
-        """Wait until each actor of ``refs`` has replied or died; with ``fetched``, until replies have arrived here.
+        """Wait until each actor of ``refs`` has replied or died. With ``fetched``, also wait until replies are on this
+        node.
 
         An actor that does not reply in time is restarted once, and repeats its call. If the actor is late again, raises
         ``ResourceError``, which names the actor's hospitals.
@@ -228,8 +230,8 @@ class RayPool:
             )
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:
-        """Return the actors that have not replied within ``seconds``; with ``fetched``, replies must have arrived
-        here."""
+        """Return the actors that have not replied within ``seconds``. With ``fetched``, a reply counts once it has
+        arrived on this node."""
         import ray
 
         if not refs:

@@ -14,8 +14,8 @@ NAMES = {
     "settings": "ray._raylet.Config",
     "token": "ray._raylet.AuthenticationTokenLoader",
 }
-"""The import paths of three private names of Ray. The fourth that raysim uses is the argument ``_py_driver_sys_path``
-of ``JobConfig``."""
+"""The import paths of three private names of Ray. The fourth private name is the argument ``_py_driver_sys_path`` of
+``JobConfig``."""
 
 
 def read(what: str) -> Any:

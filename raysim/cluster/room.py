@@ -65,9 +65,9 @@ def await_room(cpus: float, gpus: float = 0.0) -> None:
 
 
 def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
-    """Wait until ``there`` returns True; its argument is the number of seconds that one call may wait.
+    """Wait until ``what`` is free: ``there(limit)`` waits for up to ``limit`` seconds, and returns whether it is.
 
-    A long wait for ``what`` is printed. Raises ``ResourceError`` after ``seconds``.
+    A long wait is printed. Raises ``ResourceError`` after ``seconds``.
     """
     import ray
 

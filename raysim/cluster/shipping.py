@@ -18,15 +18,16 @@ from raysim.data.federation import Federation
 from raysim.strategies.base import Ids
 
 Delivery = Literal["auto", "shared", "shipped"]
-"""How rows reach actors: shipped to those that cannot read the folder (``auto``), read by all from the folder
-(``shared``), or shipped to all (``shipped``).
+"""How actors get rows. ``auto``: rows are shipped to actors that cannot read the federation's folder. ``shared``: all
+actors read the folder. ``shipped``: rows are shipped to all actors.
 """
 
 CACHED = 8
-"""The largest number of federations whose shipped rows the pool keeps. An actor keeps at most twice this number."""
+"""The largest number of federations whose shipped rows the pool keeps. An actor keeps references to at most twice
+this number of shipped objects."""
 
 SECONDS = 30.0
-"""Seconds after which a folder that an actor checks counts as unavailable."""
+"""Seconds that actors have to check whether they can read a folder."""
 
 
 def part_of(federation: Federation, served: Ids, *, training_of_all: bool = False) -> Federation:
@@ -113,13 +114,13 @@ class Receiver:
 
 
 Shipment = tuple[Any, Any]
-"""Two references to objects in Ray's object store: an actor's part of a federation, and the same with the training rows
-of all hospitals. The second is None unless the actor trains on pooled rows.
+"""Two references to objects in Ray's object store: an actor's part of a federation, and this part with the training
+rows of all hospitals. The second is None unless the actor trains on pooled rows.
 """
 
 
 STILL = (False, "a node that does not reply")
-"""The reply assumed for an actor that does not reply: it cannot read the folder, and its node has no name."""
+"""The reply assumed for an actor that does not reply: it cannot read the folder, and its node is unknown."""
 
 
 def _answer(ref: Any) -> tuple[bool, str]:

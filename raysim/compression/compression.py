@@ -41,8 +41,8 @@ class Compression:
         return max(1, min(p, ceil(self.ratio * p - 1e-9)))
 
     def whole(self, weight: float) -> tuple[Compression, float]:
-        """Round the step of the ``grid`` compressor so that messages, each multiplied by ``weight``, can be summed
-        without rounding. Return a compression with this step, and the new step times ``weight``.
+        """Round the step of the ``grid`` compressor so that sums of messages, each multiplied by ``weight``, are exact.
+        Return a compression with the rounded step, and the rounded step times ``weight``.
         """
         counts = exact_multiple(weight * self.step)
         return replace(self, step=counts / weight), counts

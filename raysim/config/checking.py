@@ -17,8 +17,8 @@ T = TypeVar("T")
 def validated(kind: type[T], value: Any, where: str, other_keys: Sequence[str] = ()) -> T:
     """Check ``value`` and return it as an object of ``kind``, the class of a section or plug-in.
 
-    ``other_keys`` are further keys of the section that are suggested for misspelled keys. Raises :class:`ConfigError`
-    if the value does not fit.
+    Errors about a misspelled key suggest a field of ``kind`` or one of ``other_keys``, further keys of the section.
+    Raises :class:`ConfigError` if the value does not fit.
     """
     try:
         checked: T = adapter(kind).validate_python(value)  # type: ignore[arg-type]  # classes are hashable

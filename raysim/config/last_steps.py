@@ -1,4 +1,4 @@
-"""Reads ``strategy.personalization``: the hospitals' steps after the last round, one step or an ordered list.
+"""Reads ``strategy.personalization``: one step that each hospital takes after the last round, or a list of steps.
 
 A step without a name is fine-tuning; ``recalibrate`` must be the last step.
 """
@@ -17,7 +17,7 @@ RECALIBRATE = "recalibrate"
 
 
 class Steps(NamedTuple):
-    """The keys of the steps after the last round; None for a step that is not configured."""
+    """The settings of each step after the last round; None for a step that is not configured."""
 
     fine_tuning: Any
     recalibration: Mapping[str, Any] | None
@@ -26,7 +26,7 @@ class Steps(NamedTuple):
 def split(value: Any, where: str) -> Steps:
     """Return the steps in ``value``, the value of ``strategy.personalization``.
 
-    Raises ``ConfigError`` for unknown steps, and for steps in the wrong order.
+    Raises ``ConfigError`` for unknown or repeated steps, and for steps in the wrong order.
     """
     fine_tuning, recalibration = None, None
     several = isinstance(value, list | tuple)
@@ -66,7 +66,7 @@ def recalibrated(section: StrategySection, where: str) -> StrategySection:
 def judged_before(section: StrategySection, where: str) -> StrategySection:
     """Return the strategy's section without recalibration, for runs that are evaluated on validation rows.
 
-    Recalibration would be fitted on the rows on which it is evaluated.
+    Recalibration is fitted on validation rows, so its evaluation on them would be too optimistic.
     """
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")

@@ -19,7 +19,8 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
     """Combine the complete configuration of each strategy with each model in ``config.models``.
 
     The label of each strategy then ends with the model's name. If no models are listed, ``configs`` are returned
-    unchanged. Raises ``ConfigError`` for models with the same name, and for a strategy with a model of its own.
+    unchanged. Raises ``ConfigError`` for models with the same name, and for a strategy with the key
+    ``from``, which brings its own model.
     """
     models = config.models
     if not models:

@@ -48,11 +48,11 @@ REFUSED = {
     "is not between": "between",
     "is not in": "in",
 }
-"""The phrases of an error message for a value out of range, each with the words for the allowed range."""
+"""Maps phrases of error messages for a value out of range to words for the allowed range."""
 
 
 EXAMPLES = 3
-"""The largest number of a strategy's keys in its :func:`example`."""
+"""The largest number of a strategy's keys that :func:`example` shows."""
 
 
 class Plugin(NamedTuple):
@@ -223,7 +223,7 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """Return ``key`` with a new default: its value in ``section``, an object with the defaults of a nested section."""
+    """Return a ``key`` of a nested section, with the default that ``section`` has for it."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 
