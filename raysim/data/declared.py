@@ -2,8 +2,8 @@
 
 A range from a public data dictionary scales a column without reading any row. Means and standard deviations may be
 computed from sums with privacy noise. The range then also limits what a row adds to these sums, and thus the noise that
-the sums need. A row adds ``(1, u, u^2)`` for each numeric column with a recorded value, where ``u`` is the value scaled
-from the range to -1 to 1.
+the sums need. A row adds ``(1, u, u^2)`` for each numeric column with a recorded value, where ``u`` is the value,
+clipped to the range and scaled to -1 to 1.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ that values may be missing.
 """
 
 QUARTER = 0.5
-"""The assumed standard deviation of a column of which only the range is known, as a share of half the range. Nearly all
-values of a normal distribution lie within two standard deviations of its mean.
+"""If only the range of a column is known, its standard deviation is assumed to be this share of half the range. Nearly
+all values of a normal distribution lie within two standard deviations of its mean.
 """
 
 LEAST_DEVIATION = 1.0 / 16.0

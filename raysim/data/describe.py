@@ -93,8 +93,8 @@ class Summary:
 
     @property
     def judged(self) -> int:
-        """The number of hospitals where AUROC is defined on test rows; for a real-valued label, of hospitals with test
-        rows.
+        """The number of hospitals where AUROC is defined on test rows. For a real-valued label, the number of hospitals
+        with test rows.
         """
         return len(self.hospitals) - len(self.one_class) - len(self.untested)
 

@@ -194,7 +194,9 @@ class Federation:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """The number of categories of each feature, ``[F]``; 0 if the feature is not the position of a category."""
+        """The number of categories of each feature, ``[F]``; 0 for a feature whose values are not positions of
+        categories.
+        """
         try:
             return self.preprocessing.levels
         except FileNotFoundError:  # arrays without preprocessing

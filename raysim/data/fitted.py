@@ -33,7 +33,7 @@ position among the column's categories.
 """
 
 _SHORTEST = re.compile(r"(?!-0$)-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
-"""The pattern of a number in its shortest form, as numbers are written when they become categories."""
+"""The pattern of a number in its shortest form, in which numbers become categories."""
 
 MISSING = -1
 """The position, among a column's categories, that stands for a missing value."""
@@ -66,8 +66,8 @@ class Categorical:
     """A column of texts: a 0/1 feature for each of its ``categories``, which were found in training rows or declared.
 
     - ``flagged``: whether an added 0/1 feature flags missing values.
-    - ``coded``: whether the category's position in ``categories`` replaces the 0/1 features of categories; the position
-      is NaN for a missing value or another category.
+    - ``coded``: whether the column has a single feature, the position of the category in ``categories``, instead of 0/1
+      features. The position is NaN for a missing value or another category.
     """
 
     name: str
@@ -98,9 +98,9 @@ class Categorical:
         """Return the position of each of the texts ``written [c]`` among the categories, ``[c]``. A text that is not a
         category has the position ``len(categories)``.
 
-        A text need not equal its category: ``1.0`` may stand for ``1``, also among texts, because programs write a
-        whole number as a float; see :attr:`compared_as`. Blanks at the beginning of a category may be absent, because
-        they are removed from a column whose texts all begin with blanks.
+        A text may differ from its category. ``1.0`` may stand for ``1``, even if other categories are not numbers,
+        because programs write whole numbers as floats; see :attr:`compared_as`. A text may lack the blanks at the
+        beginning of its category, because blanks are removed from a column whose texts all begin with blanks.
         """
         value, others = _COMPARED[self.compared_as], len(self.categories)
         bare = [category.lstrip() for category in self.categories]
@@ -151,7 +151,9 @@ class Preprocessing:
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The number of categories of each feature, ``[F]``; 0 if the feature is not the position of a category."""
+        """The number of categories of each feature, ``[F]``; 0 for a feature whose values are not positions of
+        categories.
+        """
         each = [
             len(c.categories) if isinstance(c, Categorical) and c.coded else 0 for c in self.columns for _ in c.values
         ]
@@ -165,8 +167,8 @@ class Preprocessing:
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
-        """The mean to subtract and the scale to divide by for the features other than flags of missing values, ``[D]``
-        each; 0 and 1 for categories.
+        """The mean to subtract and the scale to divide by for the features other than flags of missing values, each
+        ``[D]``. Features of categorical columns have the mean 0 and the scale 1.
         """
         each = [(c.mean, c.scale) if isinstance(c, Numeric) else (0.0, 1.0) for c in self.columns for _ in c.values]
         mean, scale = np.array(each).reshape(-1, 2).T

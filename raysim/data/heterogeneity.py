@@ -112,8 +112,9 @@ def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, flo
 def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothing = EPSILON) -> Stability:
     """Compute the population stability index (PSI) of the class shares of each hospital.
 
-    ``counts [H, C]`` is the number of rows of each class at each hospital. Shares are compared with the shares in the
-    counts ``reference [C]`` or, if ``reference`` is None, in all rows together.
+    ``counts [H, C]`` is the number of rows of each class at each hospital. The class shares of a hospital are compared
+    with the shares computed from ``reference [C]``, the number of rows of each class (None: of the rows of all
+    hospitals).
     """
     return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
@@ -121,11 +122,11 @@ def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothin
 def feature_psi(
     X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
-    """Compute the population stability index (PSI) of each hospital and feature. A feature has ``bins`` bins between
-    quantiles of its values in all rows, and one more bin for missing values.
+    """Compute the population stability index (PSI) of each hospital and feature. Quantiles over all rows divide the
+    values of a feature into ``bins`` bins. Missing values have an additional bin.
 
-    Only the first D columns of ``X`` are used. ``observed [n, D]`` is a mask of recorded values, and ``home [n]`` is
-    the index of each row's hospital. Raises ``ValueError`` for fewer than two bins.
+    The features are the first ``D`` columns of ``X``. ``observed [n, D]`` is a mask of recorded values, and
+    ``home [n]`` is the index of each row's hospital. Raises ``ValueError`` for fewer than two bins.
     """
     if bins < 2:
         raise ValueError(f"bins: {bins} is not at least 2")
@@ -172,9 +173,9 @@ def quantity(sizes: Counts) -> Quantity:
 def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothing = EPSILON) -> pd.DataFrame:
     """Return a table of each hospital's size and population stability index (PSI), computed from rows of ``part``.
 
-    The columns are ``hospital``, ``rows`` and ``psi_of_features``, the sum over features. For a label with classes
-    there are also ``rows_<class>``, ``psi_<class>``, and ``psi``, the sum over classes. PSI is NaN for a hospital
-    without rows.
+    The columns are ``hospital``, ``rows`` and ``psi_of_features`` (PSI summed over features). For a label with classes
+    there are also ``rows_<class>``, ``psi_<class>`` and ``psi`` (the sum of all ``psi_<class>``). PSI is NaN for a
+    hospital without rows.
     """
     import pandas as pd
 
@@ -227,7 +228,7 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
     - ``ordinal``: mean over pairs of ``sum |difference of the cumulative shares|``, for classes that have an order.
     - ``fedartml``: as in the library FedArtML, square root of the mean over pairs of
       ``sum |difference of the sorted shares| / C``. Two hospitals with one class each have distance 0 even if the
-      classes differ. Use it for reproduction only.
+      classes differ. Use ``fedartml`` for reproduction only.
     """
     shares = _shares(counts)
     if kind in ("pooled", "l1"):

@@ -42,8 +42,7 @@ class NewRows:
     """Rows to score.
 
     - ``columns``: the values of the ``n`` rows.
-    - ``hospitals [n]``: the name of each row's hospital; None if neither a column, nor file names, nor the caller name
-      hospitals.
+    - ``hospitals [n]``: the name of each row's hospital; None if no column, file name or argument gives the hospital.
     - ``notes``: remarks on the file and on differences from the training rows, one line each.
     """
 

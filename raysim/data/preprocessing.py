@@ -1,8 +1,8 @@
 """Turn a source's columns into features of a model. Preprocessing is fitted on training rows alone.
 
-The method ``standard`` needs only sums over rows, which hospitals compute and the server adds up. For a numeric feature
-these are the number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean;
-for a categorical feature, the numbers of rows of each category.
+The method ``standard`` needs only sums over rows, which hospitals compute and the server adds up. For a numeric
+feature, a hospital sends the number of observed values, their sum and, in a second pass, the sum of squared deviations
+from the mean. For a categorical feature, it sends the number of rows of each category.
 
 ``median`` imputes the median of all hospitals' values instead of the mean. A median cannot be computed from sums, so
 the method is not federated, and is for comparison with centralised pipelines only. ``none`` leaves numbers unchanged.
@@ -54,9 +54,7 @@ class Sums:
 
 
 def sums(values: NDArray[Any], centre: Floats | float = 0.0) -> Sums:
-    """Count the observed values of each column of ``values [n, D]`` (NaN: not observed), and sum their differences from
-    ``centre [D]`` and the squares of these differences.
-    """
+    """Compute the sums over the rows of ``values [n, D]`` (NaN: not observed), with the centre ``centre [D]``."""
     shifted = values.astype(np.float64) - centre
     observed = ~np.isnan(shifted)
     shifted[~observed] = 0.0
@@ -75,9 +73,10 @@ class Scaler:
 
     @staticmethod
     def of(first: Sums, second: Sums) -> Scaler:
-        """Compute means and standard deviations from the sums ``first`` around 0 and ``second`` around the means.
+        """Compute means and standard deviations from sums with the centre 0 (``first``) and sums with the means as
+        centre (``second``).
 
-        Standard deviations are then accurate even if they are far smaller than the mean.
+        With means as centre, standard deviations are accurate even if they are far smaller than the mean.
         """
         mean = _mean(first)
         std = np.sqrt(second.squares / np.maximum(second.count, 1))
@@ -93,7 +92,7 @@ def _mean(around_zero: Sums) -> Floats:
 class Prepared:
     """The features of ``N`` rows, and the preprocessing that made them.
 
-    - ``X [N, F]``: the float32 features: ``D`` with values, then flags of missing values.
+    - ``X [N, F]``: the float32 features: first ``D`` features with values, then the flags of missing values.
     - ``observed [N, D]``: whether each value was recorded.
     - ``scalars``: how many scalars each hospital sent to fit the preprocessing.
     - ``note``: a line on the method and the features, for ``raysim describe``.
@@ -126,12 +125,13 @@ def prepare(
     """Fit a preprocessing on the training rows, and compute the features of all rows, in the order ``order [N]``.
 
     ``train [N]`` is a mask of the training rows in the new order. The methods ``standard`` and ``median`` scale numeric
-    columns. All methods except ``raw`` give each category of training rows a 0/1 feature; other categories are 0 in all
-    of these features. Each column with a missing training value gets a flag ``<column>_missing``, unless ``flags`` is
-    false or the method is ``raw``. A column without any training value is left out.
+    columns. All methods except ``raw`` give each category of training rows a 0/1 feature; a category that training rows
+    lack is 0 in all of these features. Each column with a missing training value gets a flag ``<column>_missing``,
+    unless ``flags`` is false or the method is ``raw``. A column without any training value is left out.
 
-    ``hospitals`` is the number of hospitals with training rows, and ``into`` a folder for the features. Raises
-    ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.
+    ``hospitals`` is the number of hospitals with training rows. ``into`` is the folder of the memory-mapped features
+    (None: features are in memory). Raises ``DataError`` for values that are not finite float32 numbers and, with the
+    method ``none``, for missing values.
     """
     table, training = RawColumns.of(features), order[train]
     around_zero = _total(table, training)
@@ -187,12 +187,13 @@ def prepare_declared(
     *,
     flags: bool = True,
 ) -> Prepared:
-    """Compute features from declared ranges and categories of columns. With ``noise``, numbers are scaled by means and
-    standard deviations with added noise; with the ``method`` ``raw`` they stay unchanged.
+    """Compute features from declared ranges and categories of columns. The ``method`` ``raw`` leaves numbers unchanged.
+    Any other method scales numbers, by noisy means and standard deviations or, if ``noise`` is None, by the ranges
+    alone.
 
     ``order [N]`` are the positions in ``features`` of the rows to use. ``rows`` lists, for each hospital, the positions
     of its training rows in ``order``. ``people [N]`` is the privacy unit (patient or row) of each row of ``order``.
-    ``into`` is a folder for the features, and ``flags`` says whether added features flag missing values. Raises
+    ``into`` is as in :func:`prepare`, and ``flags`` says whether added features flag missing values. Raises
     ``DataError`` for columns without a usable declaration.
     """
     table = RawColumns.of(features)

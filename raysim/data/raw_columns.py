@@ -69,7 +69,7 @@ class RawColumns:
 
 
 def refuse_missing(table: RawColumns, rows: NDArray[np.int64]) -> None:
-    """Raise ``DataError`` if a value is missing in ``rows [n]``; the error names a column of missing values."""
+    """Raise ``DataError`` if one of the rows ``rows [n]`` lacks a value; the error names a column that lacks one."""
     counts = np.zeros(len(table.numeric), np.int64)
     for at in slices(len(rows)):
         counts += np.isnan(table.values[rows[at]]).sum(axis=0)

@@ -90,7 +90,7 @@ class Columned(Protocol):
 
     def reserve(self, by: str | None, column: str | None) -> Source:
         """Return this source, changed to read ``Records.group`` from the column ``by`` and ``Records.part`` from
-        ``column``. None changes nothing.
+        ``column``. An argument that is None changes nothing.
 
         ``by="patient"`` means the source's own patients. The two columns are not features.
         """

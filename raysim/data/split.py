@@ -19,7 +19,7 @@ from raysim.core.words import counted
 from raysim.data.federation import PARTS
 
 ROUNDED = 0.0015
-"""The largest deviation from 1, in the sum of three fractions, that is attributed to rounding to three digits."""
+"""The largest difference between 1 and the sum of the three fractions that counts as rounding to three digits."""
 
 
 class Split(Section):
@@ -30,7 +30,8 @@ class Split(Section):
       from 1 by at most :data:`ROUNDED` is rescaled to 1.
     - ``by``: what is never divided between parts: ``row``, ``patient``, or a column of the data. None: ``patient``
       where the source identifies patients, else ``row``.
-    - ``seed``: the seed of the random split, or of the random folds. None: the run's seed, or see ``folds``.
+    - ``seed``: the seed of the random split, or of the random folds. None: the run's seed, or the seed that ``folds``
+      describes.
     - ``folds``: the number of folds of a cross-validation, instead of fractions. The run with seed ``s`` tests on fold
       ``s mod folds`` and trains on all other folds. If ``seed`` is None, the seed of the folds is ``s`` divided by
       ``folds``, rounded down. Runs with seeds from 0 to ``folds - 1`` thus make one cross-validation.
@@ -152,7 +153,8 @@ def assign(
     groups with a random stream of its own, which depends on ``seed`` and the hospital's name. The first groups are for
     training, the next for validation, and the rest for test. The numbers of rows are as close as possible to the
     fractions. A group that also has rows at an earlier hospital keeps the part that it got there. Its rows also count
-    towards the later hospital's fractions. Training gets at least one group, unless all groups keep another part.
+    towards the later hospital's fractions. Training gets at least one group, unless all groups keep parts other than
+    training from earlier hospitals.
     """
     part = np.empty(len(home), np.int8)
     by_hospital = np.argsort(home, kind="stable")
@@ -185,7 +187,7 @@ def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: ND
     which depends on ``seed`` and the hospital's name. The class of a group is the highest class index among its rows.
 
     Each hospital's groups are assigned in order of size, the largest first. A group gets the fold that has the fewest
-    of the hospital's rows of the group's class. A group that also has rows at an earlier hospital keeps its fold.
+    rows of the same hospital and class. A group that also has rows at an earlier hospital keeps its fold.
     """
     of_class = y if y.dtype.kind in "iu" else np.zeros(len(y), np.int64)
     groups = np.arange(len(home)) if group is None else group
@@ -224,8 +226,9 @@ def used(
     """Return a mask ``[N]`` of the rows that remain if only the share ``split.used`` of training rows is used.
 
     All validation and test rows remain. ``part [N]`` is the part of each row; the other arguments are as in
-    :func:`assign`. Each hospital permutes its training groups once and uses the first ones, at least one, whose rows
-    come closest to the share. The rows of a smaller share are therefore also in every larger share.
+    :func:`assign`. Each hospital permutes its training groups once and uses the first groups: at least one, and as many
+    as bring the number of rows closest to the share. The rows of a smaller share are therefore also in every larger
+    share.
     """
     mask: NDArray[np.bool_] = part != 0
     draws = Streams(seed, "used")
@@ -273,8 +276,8 @@ def number(name: str) -> int:
 
 
 def groups(by: str | None, group: NDArray[Any] | None, source: str) -> tuple[str, NDArray[np.int64] | None]:
-    """Return whether rows are divided by ``row``, ``patient`` or a column, and the group of each row, ``[N]``. None
-    means that each row is a group. Raises ``DataError`` if ``by`` names groups that the source does not give.
+    """Return what is never divided (``row``, ``patient`` or a column), and the group of each row, ``[N]``; None instead
+    of groups means that each row is a group. Raises ``DataError`` if ``by`` names groups that the source does not give.
     """
     if by == "row" or (by is None and group is None):
         return "row", None

@@ -76,8 +76,8 @@ def _store(
     people: Ids | None,
     like: Ids | None = None,
 ) -> None:
-    """Store the features ``X`` with the labels and patient attributes of the rows ``donor [n]``. Added hospitals get
-    the attributes of the hospitals ``like``.
+    """Store the features ``X [n, *]``, with labels and patient attributes copied from the rows ``donor [n]`` of
+    ``federation``. Added hospitals get the attributes of the hospitals ``like``.
     """
     meta: dict[str, Any] = json.loads((federation.folder / "federation.json").read_text())
     added = [] if like is None else like.tolist()

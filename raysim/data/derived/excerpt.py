@@ -48,8 +48,8 @@ def newcomer(
 ) -> Federation:
     """Store one hospital as a federation in ``folder``, which must exist, and return the federation.
 
-    Its training rows ``train`` and test rows ``test`` are positions in ``federation``. Features are copied without a
-    new preprocessing.
+    ``train`` and ``test`` are the positions in ``federation`` of the hospital's new training and test rows. Features
+    are copied without a new preprocessing.
     """
     rows = np.concatenate([train, test])
     write(

@@ -68,7 +68,7 @@ def _order(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return all rows in the new order, and each hospital's bounds in this order, ``[H, 4]``.
 
-    A row is given by its position among the rows of ``federation``, followed by the added rows.
+    Rows are numbered from 0: first the rows of ``federation``, then the added rows.
     """
     index: list[NDArray[np.int64]] = []
     bounds, at, total = np.empty_like(federation.bounds), 0, len(federation.y)

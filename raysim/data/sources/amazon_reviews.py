@@ -1,7 +1,7 @@
 """Amazon reviews: what kind of product is a review about?
 
-Y. Kashnitsky: *Hierarchical Text Classification*, Kaggle, 2019, in its publisher's layout: ``train_40k.csv`` and
-``val_10k.csv``. The columns ``Text`` and ``Cat1`` are used; ``Cat1`` is the product's category at the first of three
+Y. Kashnitsky: *Hierarchical Text Classification*, Kaggle, 2019. The files are ``train_40k.csv`` and ``val_10k.csv``, as
+published there. The columns ``Text`` and ``Cat1`` are used; ``Cat1`` is the product's category at the first of three
 levels. The Clust-PSI-PFL paper also uses 50,000 reviews of 6 classes, but does not name their source.
 """
 

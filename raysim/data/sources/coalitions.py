@@ -97,8 +97,9 @@ PART = "part"
 class Coalitions(BaseModel):
     """The synthetic data sets of CS-RCFL: hospitals in groups, each group with one linear model.
 
-    Each hospital trains on 50 to 150 rows in regression and 100 to 200 in classification. Its ``tests`` test sets are
-    its test part (``data.split: {column: part}``). The true group is the hospital's attribute ``group``.
+    Each hospital trains on 50 to 150 rows in regression and 100 to 200 in classification. With
+    ``data.split: {column: part}``, its test rows are the rows of its ``tests`` test sets. The true group is the
+    hospital's attribute ``group``.
     """
 
     invented: ClassVar[bool] = True

@@ -1,7 +1,7 @@
 """Read the column ``time`` of hourly cohorts: its unit, and the rows before admission or without a time.
 
-A time stored as a duration has a unit; a time stored as a number has none. Without a named unit, numbers have the first
-of the units second, minute and hour with which all times are whole hours.
+A time stored as a duration has a unit; a time stored as a number has none. If no unit is configured, the unit of
+numbers is the first of seconds, minutes and hours in which all times are whole hours.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Unit = Literal["hours", "minutes", "seconds"]
 _HOUR: dict[Unit, int] = {"seconds": 3600, "minutes": 60, "hours": 1}
 _OF_DURATIONS = {"s": 3600, "ms": 3_600_000, "us": 3_600_000_000, "ns": 3_600_000_000_000}
 _LAST = 90 * 24
-"""For an assumed unit of time, the largest number of hours after admission; a later time is an error."""
+"""The last plausible time, in hours after admission. With an assumed unit, a later time is an error."""
 _STEPS = (1, 2, 3, 4, 6, 8, 12, 24)
-"""For an assumed unit of time, the numbers of hours that may lie between rows; any other is an error."""
+"""The plausible numbers of hours between rows. With an assumed unit, any other number is an error."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Hours:
     """The length of an hour in the unit of each file's column ``time``, and notes on the times of a cohort."""
 
     length: Mapping[str, int]
-    """How many units of the column ``time`` make an hour, by the name of the file's view, such as ``dyn``."""
+    """The number of units of the column ``time`` in an hour, by the short name of the file, such as ``dyn``."""
     notes: tuple[str, ...]
     """Notes on the unit, steps of several hours, and rows that are left out."""
 
@@ -48,8 +48,8 @@ def read_hours(
     files: Mapping[str, Path],
     unit: Unit | None,
 ) -> Hours:
-    """Return the length of an hour in the unit of the column ``time``, for each file of a cohort. ``kinds`` has the
-    type of this column by the name of the file's view.
+    """Return the length of an hour in the unit of the column ``time``, for each file of a cohort. ``kinds`` is the type
+    of the column, by the short name of each file that has it, such as ``dyn``.
 
     ``unit`` is the unit of times that are numbers (None: assume one). Raises ``DataError`` for times between full
     hours, and for a unit that cannot be right.
@@ -102,8 +102,8 @@ class _Times:
         return _Times(file, values[~missing], n[~missing], int(n[missing].sum()))
 
     def notes(self, hour: int, *, assumed: bool) -> list[str]:
-        """Return notes on the times, if an hour is ``hour`` units long. Raises ``DataError`` if the times do not fit
-        this length.
+        """Return notes on the times, in which an hour is ``hour`` units long. Raises ``DataError`` for times between
+        full hours and, if the unit is ``assumed``, for implausible times.
         """
         hours, between = np.divmod(self.known, hour)
         if uneven := int(self.rows[between != 0].sum()):

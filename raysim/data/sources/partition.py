@@ -28,9 +28,9 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     """Return the hospital of each row, ``[n]``. Each class is divided among hospitals by shares from a symmetric
     Dirichlet distribution with parameter ``alpha``.
 
-    A hospital that already has ``n / hospitals`` rows gets no rows of later classes; only the last hospital may still
-    get a row of a class, by rounding. With small ``alpha``, hospitals have few classes; with large ``alpha``, their
-    class shares are about those of all rows.
+    A hospital that already has ``n / hospitals`` rows gets no rows of later classes. By rounding, the last hospital may
+    nevertheless get a row of a later class. With small ``alpha``, hospitals have few classes; with large ``alpha``,
+    their class shares are about those of all rows.
 
     Sampling is repeated up to 1000 times, until every hospital has at least ``min_size`` rows. Raises ``DataError`` if
     all tries fail, if there are too many hospitals for the number of rows, or if ``alpha`` is too large for sampling.
@@ -66,12 +66,11 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
 
 
 def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
-    """Return the hospital of each row, ``[n]``. A ``share`` of all rows is divided at random, and the others in order
-    of their labels.
+    """Return the hospital of each row, ``[n]``. ``round(share * n)`` rows are divided at random, and the others in
+    order of their labels.
 
-    The first ``round(share * n)`` of the shuffled rows stay in random order; the others are sorted by label. With a
-    share of 1, all hospitals have about the same class shares. With a share of 0, each hospital has only one or a few
-    classes.
+    With a share of 1, all hospitals have about the same class shares. With a share of 0, each hospital has only one or
+    a few classes.
 
     Raises ``DataError`` if a hospital would get no row.
     """
@@ -96,7 +95,7 @@ def holdout(labels: Ids, home: Ids, seed: int) -> NDArray[np.int8]:
     """Return the part of each row, ``[n]``: 0 for training, 2 for test. A fifth of each hospital's rows, rounded, are
     for test, and at least one is for training.
 
-    The division is stratified by class at hospitals with at least two rows of each of their classes.
+    The division is stratified by class, except at a hospital that has a class with a single row.
     """
     part = np.zeros(len(labels), dtype=np.int8)
     by_hospital = np.argsort(home, kind="stable")

@@ -22,7 +22,7 @@ from raysim.data.records import Records
 from raysim.data.sources.partition import dirichlet, holdout, similarity
 
 PART = "part"
-"""The column of the division into training and test rows, stratified by class, for ``data.split: {column: part}``."""
+"""The name of the column that divides rows into training and test, for ``data.split: {column: part}``."""
 
 
 class Alternatives(BaseModel):
@@ -55,8 +55,8 @@ class Partition(Alternatives):
     """The rule that assigns rows to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with ``share``."""
 
     name: Literal["dirichlet", "similarity"] = "dirichlet"
-    """``dirichlet``: shares of classes are sampled. ``similarity``: a share of rows is divided at random, the rest by
-    class.
+    """``dirichlet``: shares of classes are sampled. ``similarity``: a share of rows is divided at random, the others in
+    order of class.
     """
     alpha: float = Field(
         0.3,
@@ -80,8 +80,8 @@ class Partition(Alternatives):
 
 
 class Pooled(BaseModel):
-    """A pooled data set for ``clients``, divided by ``partition`` with random numbers from ``seed``. With ``rows``, a
-    random sample of at most that many rows is used.
+    """A pooled data set, divided among ``clients`` hospitals by ``partition`` with random numbers from ``seed``. If
+    ``rows`` is given, a random sample of at most ``rows`` rows is used.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -230,8 +230,8 @@ def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
 
 
 def read_csv(file: Path, wrong: str, **options: Any) -> pd.DataFrame:
-    """Read a CSV file. Raises ``DataError`` for an unreadable file. In the message, ``wrong`` follows the file's
-    name.
+    """Read a CSV file. Raises ``DataError`` for an unreadable file. ``wrong`` is the fault that the message states
+    after the file's name.
     """
     try:
         table: pd.DataFrame = pd.read_csv(file, **options)

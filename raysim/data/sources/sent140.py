@@ -1,9 +1,9 @@
 """Sentiment140: is a tweet negative, neutral or positive?
 
-A. Go, R. Bhayani, L. Huang: *Twitter Sentiment Classification using Distant Supervision*, Stanford, 2009, in its
-publisher's layout: CSV in Latin-1 without a header, with polarity (0 negative, 2 neutral, 4 positive), id, date, query,
-user and text. Only the 498 rows labelled by hand, ``testdata.manual.2009.06.14.csv``, contain neutral tweets. Neutral
-tweets make a third class if this file is in the folder.
+A. Go, R. Bhayani, L. Huang: *Twitter Sentiment Classification using Distant Supervision*, Stanford, 2009. The files are
+CSV in Latin-1 without a header, as published, with the columns polarity (0 negative, 2 neutral, 4 positive), id, date,
+query, user and text. Only the 498 rows labelled by hand, ``testdata.manual.2009.06.14.csv``, contain neutral tweets.
+Neutral tweets make a third class if this file is in the folder.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The file is ``SnapshotSerengeti_v2_1_annotations.csv``, as LILA BC publishes it:
 
 The features are tabular: the number of animals, their behaviour (as shares of the volunteers), the time of day and of
 year, and the position of the camera. The paper of Clust-PSI-PFL reports 286,586 rows of 13 classes, but not how the
-rows were selected. Here rows are the captures of a single species, and classes are the 13 species with the most
+rows were selected. Here rows are the captures that show a single species, and classes are the 13 species with the most
 captures; ``blank``, ``empty`` and ``human`` do not count as species. The volunteers' agreement
 (``p_users_identified_this_species``, ``pielous_evenness_index``) is not a feature, because it is known only once the
 label is known.
@@ -32,8 +32,8 @@ COUNTS = ("count_min", "count_median", "count_max")
 BEHAVIOURS = ("standing", "resting", "moving", "eating", "interacting", "young_present")
 NO_ANIMAL = ("blank", "empty", "human")
 BANDS = {"11-50": "11", "Nov-50": "11", "51+": "51"}
-"""The number that replaces each range in a column of counts: its lower end. In the file, a spreadsheet has turned 11-50
-into ``Nov-50``.
+"""For each range in a column of counts, the lower end of the range, which replaces it. In the file, a spreadsheet has
+turned the range 11-50 into ``Nov-50``.
 """
 
 _YEAR, _DAY = 365.25, 86_400.0  # days, seconds
@@ -81,7 +81,7 @@ class Serengeti(Homed):
 
 
 def _annotations(file: Path) -> pd.DataFrame:
-    """Read the captures (photo series) of a single species, with texts in all columns; an empty field is missing."""
+    """Read the captures (photo series) that show a single species. All columns are texts; an empty field is missing."""
     questions = [f"question__{name}" for name in ("species", *COUNTS, *BEHAVIOURS)]
     wanted = ["capture_id", "site", "capture_date_local", "capture_time_local", *questions]
     table = read_csv(file, "is not LILA's table of annotations", usecols=wanted, dtype=str)

@@ -9,11 +9,12 @@ A row of hospital ``h`` is generated as follows; names of whole words, such as `
    ``b_h`` is common to all hospitals. The rest differs between practice groups (by ``group_effects``) and between
    hospitals (by ``site_effects``).
 3. The intercept ``c_h`` is solved so that the expected share of deaths is the hospital's prevalence, which is sampled
-   from the range ``prevalence``. A share ``label_noise`` of labels is sampled from the prevalence without regard to the
-   patient. With ``task: regression`` the label is the logit itself, a score of risk, plus ``noise * N(0, 1)``.
+   from the range ``prevalence``. A share ``label_noise`` of labels is sampled with the prevalence as probability,
+   without regard to the patient. With ``task: regression`` the label is the logit itself, a score of risk, plus
+   ``noise * N(0, 1)``.
 4. The recorded value is ``z_j`` plus a shift of the hospital (by ``case_mix``) and a shift of its practice group (by
-   ``group_shift``), converted to the feature's unit. The unit's scale is linear or logarithmic (creatinine, lactate
-   ...), or the feature is a flag.
+   ``group_shift``), converted to the feature's unit. The conversion is linear, exponential (creatinine, lactate ...)
+   or, for a flag, a threshold.
 5. The probability that a value is missing depends on the feature, the hospital and its practice group. It is higher for
    less sick patients.
 
@@ -224,8 +225,8 @@ class _Sites:
         self._chance, self._beds = chance, traits[:, 3 * F + 1]
 
     def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
-        """Compute thresholds ``[H, F]``: a value is missing if a normal random number, which rises with severity, is
-        below its threshold.
+        """Compute the thresholds of missing values, ``[H, F]``. A value is missing if a normal random number, whose
+        mean rises with the patient's severity, is below the threshold.
         """
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
@@ -252,7 +253,9 @@ class _Sites:
         ]
 
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
-        """Compute the cumulative shares ``[h, 4]`` of ethnicities at the hospitals ``first`` to ``last - 1``."""
+        """Compute the cumulative shares ``[last - first, 4]`` of ethnicities at the hospitals ``first`` to
+        ``last - 1``.
+        """
         tilt = self._chance[first:last, 3:4]
         shares = SHARES * np.where(np.arange(len(SHARES)) == 0, 1.0, 0.4 + 1.6 * tilt)
         return np.cumsum(shares / shares.sum(1, keepdims=True), axis=1)[:, :-1]
@@ -329,7 +332,7 @@ def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
 
 
 def _chunks(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of hospitals, as first and last + 1, with one hospital or at most ``CHUNK`` rows each."""
+    """Yield each range of hospitals as (first, last + 1). A range of several hospitals has at most ``CHUNK`` rows."""
     first, total = 0, 0
     for h, size in enumerate(sizes.tolist()):
         if h > first and total + size > CHUNK:

@@ -153,8 +153,8 @@ class Table(BaseModel):
         }
 
     def reserve(self, by: str | None, column: str | None) -> Table:
-        """Return this source, changed to divide rows by two columns; None changes nothing. Rows with the same value in
-        the column ``by`` are all in one part. The column ``column`` names the part of each row.
+        """Return this source, changed to divide rows by two columns; an argument that is None changes nothing. Rows
+        with the same value in the column ``by`` are all in one part. The column ``column`` names the part of each row.
         """
         group = self.group if by is None or (by == "patient" and self.group) else by
         changed = {"group": group, "part": column or self.part}
@@ -198,8 +198,9 @@ class Table(BaseModel):
             raise DataError(self._as_read(str(error))) from None
 
     def _read(self, as_text: Sequence[str]) -> tuple[Records, list[str]]:
-        """Read the table, whose columns ``as_text`` are never numbers. Also return the names of categorical columns in
-        which a text may have lost a decimal comma, thousands separators or a typographic minus sign.
+        """Read the table, with the columns ``as_text`` as text even if they contain numbers. Also return the names of
+        categorical columns in which a text may have lost a decimal comma, thousands separators or a typographic minus
+        sign.
         """
         read = read_files(
             list(self.files()),
@@ -333,8 +334,8 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """Leave out rows without a label, if configured. Return the other rows, each row's hospital and position in the
-        file (None: all rows), and a note.
+        """Leave out rows without a label, if configured. Return the other rows, their hospitals, their positions in the
+        file (None: they are the whole file), and notes.
         """
         column = table.column(self.label)
         if self.unlabelled == "refuse" or not pc.any(missing := pc.is_null(column, nan_is_null=True)).as_py():
@@ -348,8 +349,8 @@ class Table(BaseModel):
     def _keep(
         self, table: pa.Table, silo: NDArray[Any]
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, str]:
-        """Return the rows of the configured hospitals, each row's hospital and position in the file (None: all rows),
-        and a note.
+        """Return the rows of the configured hospitals, their hospitals, their positions in ``table`` (None: they are
+        the whole table), and a note.
         """
         if self.hospitals is None:
             return table, silo, None, ""
@@ -369,7 +370,7 @@ class Table(BaseModel):
 
 
 def _written(values: Any) -> list[str]:
-    """Convert configured missing values to texts, because YAML reads -999 as a number."""
+    """Convert the configured marks of missing values to texts, because YAML reads -999 as a number."""
     if not isinstance(values, list | tuple):
         raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
     for value in values:

@@ -21,8 +21,8 @@ from raysim.core.errors import DataError
 from raysim.data.sources.pooled import Homed
 
 PADDING, WORDLESS = 0, 1
-"""The ids that stand for no word: ``PADDING`` fills a short text in front, and ``WORDLESS`` stands for a text without
-words, such as ``:-)``.
+"""The ids that stand for no word: ``PADDING`` precedes the words of a short text, and ``WORDLESS`` stands for a text
+without words, such as ``:-)``.
 """
 
 FIRST = 2

@@ -54,10 +54,11 @@ _PREDICTS = {
 class Yaib(BaseModel):
     """Stays of an hourly cohort of Yet Another ICU Benchmark.
 
-    Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
-    value. If every hour has a label, the label of the hour after the first ``hours`` is used. Stays without this label,
-    or without a hospital in the eICU tables, are left out. A label stored as truth values, or as the whole numbers 0
-    and 1, has two classes; a label stored as floats is predicted as a number. Rows before admission are left out.
+    The features of a measurement are its last value, mean, minimum and maximum in the first ``hours`` hours, and the
+    number of hours with a value. If every hour has a label, the label at hour ``hours`` is used. Stays without this
+    label, or without a hospital in the eICU tables, are left out. A label stored as truth values, or as the whole
+    numbers 0 and 1, has two classes; a label stored as floats is predicted as a number. Rows before admission are left
+    out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -137,8 +138,8 @@ class Yaib(BaseModel):
         return schema
 
     def _select(self, connection: duckdb.DuckDBPyConnection, hours: Hours) -> list[str]:
-        """Create the table ``cohort`` of the stays that have a label and a hospital, and return notes on other
-        stays.
+        """Create the table ``cohort`` of the stays that have a label and a hospital, and return notes on the stays that
+        are left out.
         """
         for name, value in (("minutes", 0.0), ("minimum", 0.0)):
             connection.execute(f"SET VARIABLE {name} = CAST({value!r} AS DOUBLE)")
@@ -187,7 +188,7 @@ class Yaib(BaseModel):
             )
 
     def _static(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, Any]:
-        """Return the columns of ``sta``, ``[N]`` each in the cohort's order: float32 numbers or categories."""
+        """Return the columns of ``sta`` as float32 numbers or categories, each ``[N]`` in the cohort's order."""
         frame = fetch(connection, "SELECT sta.* FROM cohort LEFT JOIN sta USING (stay_id) ORDER BY stay")
         columns: dict[str, Any] = {}
         for field in schema:

@@ -50,8 +50,8 @@ def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tu
 
 
 def blank_row_remark(rows: NDArray[np.int64] | None, several: int) -> str:
-    """Return a remark on the blank rows among ``several`` rows; ``rows`` are the positions of the rows that are not
-    blank. If ``rows`` is None, no row is blank and the remark is empty.
+    """Return a remark on the blank rows of a table. ``several`` is the number of all rows, and ``rows`` are the
+    positions of the rows that are not blank. If ``rows`` is None, no row is blank and the remark is empty.
     """
     if rows is None:
         return ""

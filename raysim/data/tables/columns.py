@@ -112,9 +112,7 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
 
 
 def widened(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return numbers of half precision as float64, with the decimals that a CSV file would have; other columns are
-    unchanged.
-    """
+    """Convert numbers of half precision to float64, as if read from a CSV file; other columns are unchanged."""
     if not pa.types.is_float16(column.type):
         return column
     different, at = np.unique(pc.cast(column, pa.float32()).to_numpy(zero_copy_only=False), return_inverse=True)

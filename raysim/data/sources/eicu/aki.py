@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     import duckdb
 
 AHEAD = 48
-"""The number of hours after the prediction time in which the beginning of a kidney injury is predicted."""
+"""The task predicts whether kidney injury begins within this number of hours after the prediction time."""
 
 LEAST_FILTRATION = 15
-"""The least glomerular filtration rate at admission of an included stay, in ml/min/1.73 m²; below it, kidneys have
+"""Stays with a lower glomerular filtration rate at admission, in ml/min/1.73 m², are left out: their kidneys have
 failed.
 """
 
@@ -41,7 +41,7 @@ _BOTH = ("lab", "intakeOutput")
 
 
 def check_tables(tables: Collection[str], folder: Path) -> None:
-    """Raise ``DataError`` if ``tables`` has neither creatinine nor urine output."""
+    """Raise ``DataError`` if ``tables`` has neither ``lab`` (creatinine) nor ``intakeOutput`` (urine)."""
     if not any(table in tables for table in _BOTH):
         raise DataError(
             f"data.task: aki needs lab.csv(.gz) or intakeOutput.csv(.gz), and {folder} has neither: add one, or use "
@@ -50,8 +50,7 @@ def check_tables(tables: Collection[str], folder: Path) -> None:
 
 
 def label(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> tuple[list[str], list[str]]:
-    """Write labels into the table ``stays``, mark the stays without a possible prediction, and return notes and
-    warnings.
+    """Write labels into the table ``stays``, mark the stays that are left out, and return notes and warnings.
 
     A label says whether kidney injury begins in the :data:`AHEAD` hours after the prediction time, before the stay
     ends.

@@ -31,9 +31,9 @@ class EicuBrief(BaseModel):
     """Stays of the eICU database in folder ``path``, with six features. The label is whether a stay lasts over 1,440
     minutes.
 
-    Of the hospitals with at least ``smallest`` stays, the ``hospitals`` with the most stays are kept; ties go to the
-    first by name. Medicines are counted up to ``hours`` after unit admission; stays that ended by then, or have no
-    APACHE score or heart rate, are left out.
+    Of the hospitals with at least ``smallest`` stays, the ``hospitals`` with the most stays are kept; among hospitals
+    of equal size, the first by name. Medicines are counted up to ``hours`` hours after unit admission. Stays that ended
+    by this hour, or have no APACHE score or heart rate, are left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -11,7 +11,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     name: tuple(columns)
     for name, columns in yaml.safe_load((Path(__file__).parent / "sql" / "tables.yaml").read_text()).items()
 }
-"""The columns of each table that the SQL queries use, by the table's official name."""
+"""The columns that the SQL queries use of each table, by the table's official name."""
 
 # Worst values of the first 24 hours, without a time: they are unknown at an earlier prediction time.
 AT_24_HOURS = ("apacheApsVar", "apachePredVar")
@@ -92,8 +92,8 @@ def available(domain: str, present: Collection[str]) -> list[str]:
 
 
 def missing_tables(present: Collection[str], unused: Collection[str]) -> str | None:
-    """Describe the missing tables and the features that are lost without them; None if no table is missing. Tables in
-    ``unused`` do not count.
+    """Describe the missing tables and the features that are lost without them; None if no table is missing. A table in
+    ``unused`` does not count as missing.
     """
     parts = []
     for table in TABLES:
