@@ -30,31 +30,29 @@ SECTIONS = (Section("figures", "The gain from more hospitals, rows or seeds", in
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A planned comparison, or a copy of it with more hospitals, rows or seeds; and the power to detect differences
-    with it.
-    """
+    """A planned comparison, or a copy of it with more hospitals, rows or seeds; and its power to detect differences."""
 
     name: str
     sites: Sites
     seeds: int
     draws: Draws
     spread: float
-    """The power to detect that hospitals' AUROCs differ by the standard deviation that the design calls relevant."""
+    """The power to detect the relevant standard deviation of hospitals' AUROCs (``Design.spread``)."""
     slope: float
     """The power to detect that the difference in AUROC between two methods depends on a hospital's size; NaN if this
     power cannot be estimated."""
 
     @property
     def visible(self) -> float:
-        """The smallest true difference that is demonstrated in 8 of 10 studies; infinite if no AUROC can be so much
-        higher.
+        """The smallest true difference that is demonstrated in 8 of 10 studies; infinite if an AUROC cannot be both
+        higher and lower than the expected one by this difference.
         """
         size = self.draws.visible(POWER)
         return size if possible.visible(size, True, self.sites.auroc) else np.inf
 
     @property
     def difference(self) -> str:
-        """A noun phrase on ``visible``."""
+        """The difference ``visible`` in words."""
         return f"a difference of {self.visible:.3f}" if np.isfinite(self.visible) else "no possible difference"
 
 

@@ -59,8 +59,8 @@ class Design(Section):
 
     - ``sites``: a list of hospitals, or :class:`Many`.
     - ``difference``: the relevant difference in AUROC between two methods. ``spread``: the relevant standard deviation
-      of hospitals' AUROCs. ``halving``: the relevant increase of the difference between two methods at a hospital of
-      half the size.
+      of hospitals' AUROCs. ``halving``: the relevant increase of the difference between two methods when a hospital's
+      size is halved.
     - ``seeds``: how often each method is trained. ``auroc``: the expected AUROC.
     - ``correlation``: the correlation of two methods' chance errors on the same patients.
     - ``hospital_sd``, ``seed_sd``: the standard deviations over hospitals, and over seeds, of the true difference

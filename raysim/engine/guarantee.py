@@ -29,14 +29,14 @@ class PrivacyParameters:
     secure: bool = False
     """Whether secure aggregation is used."""
     left: int = 0
-    """The smallest number of hospitals whose shares of the noise remain in a sum over all hospitals after dropouts."""
+    """The smallest number of noise shares (one per hospital) that a sum over all hospitals contains after dropouts."""
     fewest: int = 0
-    """The smallest number of hospitals whose shares of the noise remain in any sum, such as the sum of a cluster."""
+    """The smallest number of noise shares that any sum contains after dropouts, such as the sum of a cluster."""
     sampled: bool = True
     """Whether patients or rows are sampled at random for each sum in mode ``pooled``. It is false for client programs,
     which use all of them."""
     asked: tuple[tuple[str, int], ...] = ()
-    """The largest number of times that a hospital sends statistics or metrics, by kind; 1 for other kinds."""
+    """The largest number of times that a hospital sends each kind of statistic or metric; 1 for a kind not listed."""
 
     @property
     def units(self) -> int:

@@ -159,8 +159,9 @@ class Outcome(Gathered):
     metrics: dict[str, dict[str, float]]
     """For each evaluated model, by name, the metrics of the federation, by name."""
     serve: dict[str, Ids]
-    """For each evaluated model, by name, the row of ``models`` that each hospital uses, ``[N]``, or uses for each group
-    of its rows, ``[N, G]``. ``OWN`` means the model that the hospital stores."""
+    """For each evaluated model, by name, the index in ``models`` of the model that each hospital uses, ``[N]``, or that
+    it uses for each group of its rows, ``[N, G]``. ``OWN`` means the model that the hospital stores.
+    """
     models: Floats
     """The server's models, ``[M, P]``; row 0 is the global model."""
     cluster: Ids | None

@@ -45,9 +45,9 @@ class Expected(NamedTuple):
     usual: Mark | None
     """The mark to assume if both marks are possible; None: an error asks for the mark."""
     in_doubt: Mark | None = None
-    """The mark if no number has a comma, and all points may stand between thousands (``1.234``); None: a point."""
+    """The mark if no number has a comma, and every point may be a thousands separator (``1.234``); None: a point."""
     recognise: bool = False
-    """Whether a comma can be recognised as the decimal mark in columns that are not known to be numbers."""
+    """Whether decimal commas can be recognised in columns that are not listed as numeric."""
 
 
 def with_points(
@@ -60,8 +60,8 @@ def with_points(
     - ``numeric``: columns that are numbers, whatever other texts they contain.
     - ``where``: the table's name in errors, which begin with ``field``.
 
-    Raises ``DataError`` for commas that may have either meaning if no mark is usual, and for decimal commas and points
-    in one column.
+    Raises ``DataError`` if no mark is usual and commas may be decimal marks or thousands separators, or if one column
+    has both decimal commas and decimal points.
     """
     texts = {
         column.name: pc.cast(table.column(column.name), pa.string())

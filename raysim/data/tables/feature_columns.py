@@ -32,12 +32,12 @@ MANY_CATEGORIES = 50
 """Largest number of categories without a warning, in a column that is not listed in ``data.categorical``."""
 
 MANY_NUMBERS = 12
-"""The largest number of different numbers without a warning, in a column that is read as categories because of other
-texts and is not listed in ``data.categorical``.
+"""A column of numbers and other texts that is not listed in ``data.categorical`` is read as categories without a
+warning if it has at most this many different numbers.
 """
 
 FURTHER = "..."
-"""The item of ``data.numeric`` or ``data.categorical`` that stands for all unlisted columns of this kind."""
+"""The item for all unlisted columns: of numbers in ``data.numeric``, of categories in ``data.categorical``."""
 
 _NAMED = 12
 
@@ -164,8 +164,8 @@ def _typed(
     """Return the column ``name``, with texts converted to numbers or truth values if possible; a :class:`Finding`; and
     notes for the user.
 
-    The finding describes texts that were not converted. It is None if all were, or if the column's type or the
-    configuration makes it categorical.
+    The finding describes texts that were not converted. It is None if all texts were converted, or if the column's type
+    or the configuration makes the column categorical.
     """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):

@@ -125,7 +125,9 @@ def _converted(path: Path, reading: str, package: str = "", also: str = "") -> s
 
 
 def _quoted(program: str) -> str:
-    """Quote a Python program for a shell, in double quotes unless the shell would change text within them."""
+    """Quote a Python program for a shell: in double quotes, or in single quotes if the shell would change text in
+    double quotes.
+    """
     return shlex.quote(program) if any(letter in program for letter in '"$`\\!') else f'"{program}"'
 
 

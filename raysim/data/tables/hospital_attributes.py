@@ -24,8 +24,8 @@ def hospital_attributes(
     """Return ``{hospital: {attribute: value}}``, and warnings about values that differ within a hospital or only in
     spelling.
 
-    ``given`` are the names of columns, or a mapping from each attribute to the value of each hospital. ``silo [N]`` is
-    the hospital of each row of ``table``. Raises ``DataError`` if the mapping names a hospital without rows.
+    ``given`` are the names of columns, or the values as ``{attribute: {hospital: value}}``. ``silo [N]`` is the
+    hospital of each row of ``table``. Raises ``DataError`` if the mapping names a hospital without rows.
     """
     if not given:
         return {}, []

@@ -64,10 +64,10 @@ _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
 )
 _AMOUNT = re.compile(r"(?:(?:<=?|>=?|≤|≥)\s*)?[+-]?\d+(?:[.,]\d+)?\s*")
 _FEW = 12
-"""The largest number of different values with which texts such as ``5 mg`` may be categories."""
+"""A column of texts such as ``5 mg`` may be categories if it has at most this many different values."""
 
 _FEW_MARKS = 3
-"""The largest number of different texts, such as ``hemolysed``, that may be in most rows of a column of numbers."""
+"""A column of numbers may have texts such as ``hemolysed`` in most rows, but at most this many different ones."""
 
 _SHOWN, _LONGEST = 5, 20
 """The largest number of a column's texts in a message, and of characters of each text."""
@@ -247,8 +247,8 @@ def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
 def described(name: str, found: Finding, row: int | None, categories: bool = True) -> str:
     """Describe what is wrong with a column of dates, or of numbers mixed with other texts, and how to correct it.
 
-    ``row`` is the number, in the file, of the first row with a date or other text. ``categories`` says whether the
-    column may be read as categories.
+    ``row`` is the first row with a date or other text, as numbered in the file. ``categories`` says whether the column
+    may be read as categories.
     """
     if found.kind == "date":
         return (

@@ -18,8 +18,8 @@ def without_marks(
     """Return the table with nulls for the texts and numbers that the configuration declares as missing values (marks),
     and a warning for each mark that does not occur.
 
-    Marks that are declared for all columns are not replaced in the columns ``skipped``. If such a mark occurs in a
-    column of ``protected``, a mapping from columns to their roles, ``DataError`` is raised.
+    Marks that are declared for all columns are not replaced in the columns ``skipped``. They raise ``DataError`` in the
+    columns of ``protected``, which maps columns to their roles.
     """
     by_column = isinstance(reading.na_values, Mapping)
     columns, met = {}, set[tuple[str, str]]()

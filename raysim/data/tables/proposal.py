@@ -1,6 +1,6 @@
 """Propose the roles of a table's columns: hospital, label, patient, sex, age, ethnicity, and columns to drop.
 
-Proposals are based on names and values. Those of the hospital, label and patient columns come with a reason and the
+Proposals are based on names and values. A proposal for the hospital, label or patient column includes a reason and the
 other possible columns. Without evidence for a role, no column is proposed.
 """
 
@@ -76,8 +76,8 @@ class Proposal:
     - ``classes``: the classes of the label with their numbers of rows; empty for a real-valued label.
     - ``censored``: the proposed rule for reading values beyond a limit, such as ``<0.3``, by sign (``<``, ``>``).
     - ``na_values``: for each column, the texts that mean a missing value. ``units``: the units that follow its numbers.
-    - ``marks``: for each column of numbers whose other texts are limits, one unit or missing values, the most frequent
-      of these texts, joined in one text.
+    - ``marks``: for each column of numbers with other texts, the most frequent of these, joined in one text. Only
+      columns whose other texts are all limits, numbers with the same unit or missing values are included.
     """
 
     rows: int

@@ -40,8 +40,8 @@ def _unquoted(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
-    """Replace texts that mean a missing value by nulls in all text columns, but only empty texts in the columns
-    ``names``.
+    """Replace texts that mean a missing value by nulls in all text columns. In the columns ``names``, only empty texts
+    are replaced.
     """
     return pa.table(
         {name: filled(table.column(name), ("",) if name in names else MISSING) for name in table.column_names}
@@ -107,7 +107,8 @@ def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> 
     unit.
 
     ``comma`` says whether numbers have a decimal comma. If so, points before three digits separate thousands, as in
-    numbers without a unit. If such a point or a decimal comma occurs, numbers with any other point keep their unit.
+    numbers without a unit. If the column has a decimal comma or such a thousands separator, numbers with any other
+    point keep their unit.
     """
     grouped = r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]+)?"
     number = rf"(?:(?:<=?|>=?|≤|≥)\s*)?(?:{NUMBER}|[+-]?[0-9]+,[0-9]+{f'|{grouped}' * comma})"
@@ -180,7 +181,7 @@ def with_zeros(column: pa.ChunkedArray) -> bool:
 
 
 def is_texts(type: pa.DataType) -> bool:
-    """Whether a column of this type contains texts, but not in Arrow's dictionary type."""
+    """Whether ``type`` is a type of texts, other than Arrow's dictionary type."""
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 

@@ -38,8 +38,9 @@ class Reading:
 
     - ``na_values``: texts that mean a missing value, in addition to :data:`MISSING`; for all columns, or by column.
     - ``censored``: the rule for values beyond a limit such as ``<0.3``, by sign (``<``, ``>``); one of :data:`RULES`.
-    - ``decimal``: the decimal mark. None if it is a point, was not configured, and no number had thousands separators.
-    - ``separator``, ``encoding``: the form of the file, for programs that read another file without raysim.
+    - ``decimal``: the decimal mark. None if the mark was not configured, and numbers had neither decimal commas nor
+      thousands separators.
+    - ``separator``, ``encoding``: the form of the file, which is also assumed for files of new rows.
     - ``units``: by column, the spellings of the unit that follows its numbers.
     """
 
@@ -51,8 +52,8 @@ class Reading:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """Return the configured texts that mean a missing value in ``column``; with a decimal comma, also their
-        spellings with a point.
+        """Return the configured texts that mean a missing value in ``column``. If numbers have a decimal comma, the
+        spellings with a point are included.
         """
         marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
         return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks

@@ -31,7 +31,7 @@ INDEX = re.compile(r"__index_level_\d+__")
 
 
 MOST_COLUMNS = 30_000
-"""Largest number of columns of a table. At this number, a run with 100 rows takes about a minute and a gigabyte."""
+"""Largest number of columns of a table. With so many, a run with 100 rows takes about a minute and a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ def read_table(
     numeric: Sequence[str] = (),
     names: Sequence[str] = (),
 ) -> Read:
-    """Read the table at ``path``, as texts from a text file and with the columns' types from a Parquet file.
+    """Read the table at ``path``. The columns of a text file are read as texts, those of a Parquet file with their
+    types.
 
     Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.rules.MISSING`) become nulls; in
     the columns ``names``, only empty texts become nulls. Decimal commas become points, except in the columns
@@ -187,7 +188,7 @@ def _parquet(path: Path, field: str) -> pa.Table:
 
 def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
     """Restore the dictionary type of columns that have this type in the schema ``written``. Parquet itself preserves
-    dictionaries only of texts.
+    this type only for texts.
     """
     for k, column in enumerate(table.schema):
         at = written.get_all_field_indices(column.name)  # several if names repeat, which the caller refuses

@@ -39,7 +39,8 @@ class Files:
     - ``converted``: whether the numbers of any file had decimal commas or thousands separators.
     - ``remarks``: sentences on the unusual properties of the files.
     - ``files``: each file with its number of rows, blank rows included.
-    - ``rows [N]``: the positions of rows that are not blank among the rows of all files; None: no row is blank.
+    - ``rows [N]``: the position of each row of ``table`` among the rows of all files, blank rows included; None: no row
+      is blank.
     """
 
     table: pa.Table
@@ -72,7 +73,8 @@ class Files:
         return self.table.append_column(column, pa.array(names, pa.string()))
 
     def placed(self, text: str) -> str:
-        """Replace ``row N`` in a sentence, counted over all files, by the row's number in its file.
+        """Replace ``row N`` in a sentence, where ``N`` counts the rows of all files, by the row's number in its own
+        file.
 
         The file's name is added if there are several files.
         """
@@ -162,7 +164,7 @@ def read_files(
 
 
 def _not_blank(read: Sequence[Read]) -> NDArray[np.int64] | None:
-    """Return the positions of rows that are not blank among the rows of all files; None if no row is blank."""
+    """Return the positions of rows that are not blank, counted over all rows of all files; None if no row is blank."""
     if all(each.rows is None for each in read):
         return None
     ends = np.cumsum([each.table.num_rows + each.blank for each in read]).tolist()
@@ -173,7 +175,7 @@ def _not_blank(read: Sequence[Read]) -> NDArray[np.int64] | None:
 
 
 def _typed_apart(read: Sequence[Read]) -> list[str]:
-    """Return the names of the columns that are texts in one file and numbers, for example, in another."""
+    """Return the names of the columns whose kind differs between files, such as texts in one and numbers in another."""
     kinds: dict[str, set[str]] = {}
     for each in read:
         for column in each.table.schema:

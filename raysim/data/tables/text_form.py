@@ -158,8 +158,8 @@ def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
 
 
 def _western(file: IO[bytes], path: Path, field: str) -> str:
-    """Return ``WESTERN`` if the file may be in this encoding. Raises ``DataError`` if this is impossible, or if only
-    some of the lines that are not ASCII are UTF-8.
+    """Return ``WESTERN`` if the file may be in this encoding. Raises ``DataError`` if it cannot be, or if some lines
+    are in UTF-8 and others in another encoding.
 
     A file in another single-byte encoding may also be taken for ``WESTERN``.
     """
@@ -188,7 +188,9 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
 
 
 def _or(field: str, key: str, other: str) -> str:
-    """Return the advice at the end of a message: ``key`` if ``field`` is a configuration key, else ``other``."""
+    """Return the end of an error message: the advice ``key`` if ``field`` is a configuration key, else the text
+    ``other``.
+    """
     return f", or {key}" if field.startswith("data.") else other
 
 
@@ -241,7 +243,9 @@ def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) 
 
 
 def _aligned(lines: Sequence[str]) -> bool:
-    """Whether fields are separated by spaces: all lines have equally many words, and one has adjacent spaces."""
+    """Whether fields are separated by spaces: all lines have the same number of words, and some line has two spaces in
+    a row.
+    """
     widths = {len(line.split()) for line in lines if line.strip()}
     return len(widths) == 1 and len(lines) > 2 and any("  " in line.strip() for line in lines)
 

@@ -56,7 +56,8 @@ def check_attacks(
 def warnings(adversary: AdversarySection | None, aggregation: AggregationSection | None, hospitals: int) -> list[str]:
     """Return warnings on the attack's share of Byzantine hospitals and on the share that the robust rule assumes.
 
-    One warning is given for each share that the rule does not tolerate, and one if the attack's share is the larger.
+    The list has a warning for each share that the rule does not tolerate, and one if the attack's share exceeds the
+    assumed share.
     """
     if aggregation is None:
         return []

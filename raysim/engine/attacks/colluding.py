@@ -75,7 +75,7 @@ class Colluders:
         """Return the row of ``updates [m, P]`` that the attack ``mimic`` copies.
 
         It is the update of the configured hospital if the attackers know that update. Else it is the update that
-        deviates most from the mean, along the principal direction of all rounds so far.
+        deviates most from the mean, along the principal direction of the updates of all rounds so far.
         """
         named = self._section.hospital
         if named is not None and (at := np.flatnonzero(ids == self._federation.hospitals.index(named))).size:

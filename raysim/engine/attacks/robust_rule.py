@@ -1,6 +1,4 @@
-"""A robust rule that replaces the average of updates in each weighted sum that a strategy requests, and counts of
-Byzantine updates.
-"""
+"""The robust rule, which replaces the average in each weighted sum of updates, and counts of Byzantine updates."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ class Tally:
     bad: int = 0
     """The number of Byzantine hospitals' updates, counted only for rules that select updates."""
     admitted: float = 0.0
-    """The share of Byzantine updates in the weight of an aggregate, added up over the aggregates with known weights in
-    all rounds."""
+    """The share of an aggregate's weight that Byzantine updates have, added up over aggregates with known weights."""
     sums: int = 0
     """The number of aggregates whose shares were added up in ``admitted``."""
     largest: float = 0.0
@@ -95,7 +92,7 @@ class RobustRule:
         return self._rule.aggregate(travelling, centre=centre, root=root, order=order, weights=weights)
 
     def _capped(self, ids: Ids) -> Floats | None:
-        """Return the weights of the updates of the hospitals ``ids [m]`` in the rule; None means equal weights."""
+        """Return the weights that the rule gives to updates of the hospitals ``ids [m]``; None means equal weights."""
         if self._section.weights != "capped":
             return None
         return np.minimum(self._sizes[ids], self._section.cap).astype(np.float64)

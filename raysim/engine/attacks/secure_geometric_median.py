@@ -129,7 +129,7 @@ def points(update: Update) -> Floats:
 
 
 def passing(problem: LocalProblem) -> LocalProblem:
-    """Return the problem changed so that each hospital also sends its weight ``b_i``, as one number for each sum."""
+    """Return a copy of ``problem`` in which each hospital also sends its weight ``b_i``, as one number for each sum."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, extra_numbers=problem.upload.sums))
     return problem if problem.then is None else replace(problem, then=passing(problem.then))

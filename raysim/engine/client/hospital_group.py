@@ -29,8 +29,9 @@ from raysim.strategies.base import POOLED, Ids
 from raysim.training.base import Model
 
 CHUNK_BYTES = 30 * 2**20
-"""The largest size in bytes of the models that one call of a training kernel trains on a CPU, unless one model is
-larger."""
+"""The largest size in bytes of the models that a training kernel trains in one call on a CPU, and of the rows copied
+for this call. A call trains at least one model, even if it exceeds this size.
+"""
 
 
 Open = Callable[[str, bool], Federation]
@@ -47,8 +48,8 @@ class HospitalGroup:
     """The hospitals of one process; ``served [h]`` has their ids.
 
     If ``pools`` is true, the group also trains on the pooled rows of all hospitals. ``open(folder, pooled)`` opens a
-    federation that has at least the rows of ``served``; if ``pooled`` is true, it has the training rows of all
-    hospitals.
+    federation that has at least the rows of the hospitals ``served``; if ``pooled`` is true, it has the training rows
+    of all hospitals.
     """
 
     def __init__(self, served: Ids, *, pools: bool, device: str, open: Open = mapped) -> None:

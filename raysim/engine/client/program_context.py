@@ -55,7 +55,7 @@ class ProgramRun:
 
     @cached_property
     def memory_keys(self) -> list[tuple[str, str]]:
-        """Return, for each array that the program stores at hospitals, its names in the program and in the engine."""
+        """Return the names, in the program and in the engine, of each array that the program stores at hospitals."""
         return [(name, memory_key(name)) for name in self.call.program.keeps]
 
     @cached_property

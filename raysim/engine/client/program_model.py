@@ -17,7 +17,7 @@ from raysim.strategies.programs import Trained
 from raysim.training.base import Model, Optimizer, Task
 
 GREAT_STEP = 2.0**20
-"""The learning rate of the step of gradient descent from which gradients are computed.
+"""The learning rate of the single step of gradient descent by which a gradient is computed.
 
 Parameters are tiny compared with such a step, so almost no digit of the gradient is lost. The rate is a power of two,
 so dividing by it loses no digit.

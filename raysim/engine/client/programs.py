@@ -87,8 +87,8 @@ def run(
 
 
 def _adds(program: Program, plan: RoundPlan) -> bool:
-    """Return whether the program itself may add up what hospitals send. It may not if a step of the round hides or
-    clips single hospitals' sums, or if the program sends arrays that are not summed.
+    """Return whether the program may add up what hospitals send. The engine does so itself if a step of the round hides
+    or clips single hospitals' sums, or if the program sends arrays that are not summed.
     """
     fused = type(program).run_added is not Program.run_added
     as_they_are = not any(step.changes for step in plan.steps)

@@ -40,8 +40,9 @@ class Rearranging:
     draws: int
     """The number of random permutations at each hospital, not counting the observed labels."""
     strides: Mapping[str, tuple[int, Ids]]
-    """For each attribute whose permutations are all enumerated: their number, and each hospital's stride ``[N]``. The
-    stride is the number of consecutive permutations in which that hospital's labels do not change."""
+    """For each attribute whose permutations are all enumerated: the number of permutations, and each hospital's stride
+    ``[N]``. A stride is the number of consecutive permutations in which the hospital's labels do not change.
+    """
 
     def exact(self, attribute: str) -> bool:
         """Return whether all permutations of an attribute's group labels are enumerated."""

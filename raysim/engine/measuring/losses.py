@@ -23,8 +23,7 @@ class TrainingLosses:
     before: Mapping[str, float] = field(default_factory=dict)
     """The loss of each evaluated model before training, by name."""
     model: str | None = None
-    """The name of the model whose training loss is measured after rounds; None before the first of these
-    measurements."""
+    """The name of the model whose training loss is measured after rounds; None until it is first measured."""
     constant: float = float("nan")
     """The loss of the best constant prediction; NaN if the label is a real number."""
 

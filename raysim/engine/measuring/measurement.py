@@ -37,8 +37,8 @@ class StatisticNoise:
     mechanism: Mechanism
     """The mechanism that adds Laplace or normal noise to sums."""
     turn: int = 0
-    """How often the statistic was sent before: in this round or, for metrics, in the whole run. It is part of the key
-    of the noise, so that each message has new noise."""
+    """The number of earlier messages with the statistic: in this round or, for metrics, in the whole run. It is part of
+    the key of the noise, so that each message has new noise."""
 
 
 @dataclass(frozen=True)
