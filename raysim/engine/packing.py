@@ -35,7 +35,7 @@ def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
     """Return ``value`` as dicts, lists and plain values that JSON can store. Its arrays are stored in ``arrays`` under
     names that begin with ``name``.
 
-    ``typed`` says whether an annotation names the dataclass of ``value``, so that it can be unpacked. Raises a
+    ``typed`` says whether an annotation names the class of ``value``; only then can a dataclass be packed. Raises a
     ``TypeError`` that names the part that cannot be stored, such as a dataclass inside a list.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
@@ -150,8 +150,8 @@ def unpack_newcomers(packed: Mapping[str, Any] | None, arrays: Mapping[str, NDAr
 
 
 def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
-    """Return the state classes called ``name`` whose module paths have the longest common beginning with the path of
-    the strategy's module.
+    """Return the state classes called ``name`` in the modules nearest to the strategy's module: those whose paths share
+    the most leading parts with its path.
     """
     home = type(strategy).__module__.split(".")
     by_depth: dict[int, list[type[State]]] = {}

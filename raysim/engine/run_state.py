@@ -26,8 +26,8 @@ class History:
     setup_down: int
     """The bytes that hospitals received before the first round."""
     models_held: Ids
-    """The number of models that each hospital needs for its current update and already had when this update began,
-    ``[N]``; 0 if no update is in progress."""
+    """For each hospital with an update in progress, the number of models that it needs for the update and already had
+    when the update began, ``[N]``; 0 for the other hospitals."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
     """The training losses that are not stored with a round, such as the loss before training."""
     cohorts: list[Ids | None] = field(default_factory=list)

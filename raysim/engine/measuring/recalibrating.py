@@ -86,8 +86,8 @@ class Recalibrated:
     events: Ids
     """The number of validation rows with the event (the positive class) at each hospital, ``[N]``."""
     prior: Prior | None = None
-    """The prior distribution of ``a`` under method ``eb`` (empirical Bayes); None for other methods. The ``a`` of a
-    hospital with a trained model, but without rows, is the mean of this distribution."""
+    """The prior distribution of ``a`` under method ``eb`` (empirical Bayes); None for other methods. A hospital with a
+    trained model but no validation rows gets the mean of this distribution as its ``a``."""
 
     @property
     def facts(self) -> dict[str, float]:

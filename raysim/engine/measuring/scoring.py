@@ -19,10 +19,10 @@ from raysim.metrics.segments import ranges
 from raysim.strategies.base import Ids
 
 CACHED_BYTES = 64 * 2**20
-"""The largest size in bytes of a part's features that are cached in one array."""
+"""The features of a part are cached in one array if they have at most this many bytes."""
 
 CHUNK_BYTES = 8 * 2**20
-"""The size in bytes of the features that are copied at a time, if they are not cached."""
+"""The number of bytes of features that are copied at a time if they are not cached."""
 
 MAPPED_BYTES = 2**30
 """If a federation's memory-mapped features have more bytes than this, their memory is released after rows have been
@@ -55,7 +55,7 @@ class PartRows:
 
     @cached_property
     def patients(self) -> NDArray[np.int64]:
-        """The number that identifies each row's patient, ``[n]``. It is the same in runs with other seeds."""
+        """The number that identifies each row's patient, ``[n]``. The number does not depend on the run's seed."""
         return self.federation.identities[self.index]
 
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:

@@ -5,10 +5,9 @@ that training minimises, with its class weights, but without penalties and witho
 with the smallest validation loss is the best (the earliest, if several are equal), and its models become the models of
 the run.
 
-A run stops after ``patience`` checks in a row without a fall. A loss is a fall if it is below the loss at the previous
-fall by more than ``tolerance`` times the loss before training. For the first fall, the comparison is with the loss
-before training. If that loss is not finite, the first finite loss counts as a fall and replaces it. A loss that is not
-finite does not count as a fall.
+A run stops after ``patience`` checks in a row in which the loss has not fallen by more than ``tolerance`` times the
+loss before training. Each loss is compared with the loss at the last such fall, or with the loss before training if
+there has been none. If the loss before training is not finite, the first finite loss replaces it and counts as a fall.
 """
 
 from __future__ import annotations

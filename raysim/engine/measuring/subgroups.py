@@ -48,9 +48,10 @@ class Grouping:
 
 @dataclass(eq=False)
 class GroupFigures:
-    """For one attribute of patients: the metrics of each group at each of a process's hospitals, ``[h, G, columns]``.
+    """For one attribute of patients, the metrics of each group at each hospital of one process, ``[h, G, columns]``.
 
-    For two classes and one score per row, also a histogram of each group's scores; else no histograms.
+    ``histograms`` has one histogram of scores for each group. It is empty unless the label has two classes and the
+    model returns one score per row.
     """
 
     figures: Floats
@@ -126,9 +127,9 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts the rows of the ``h`` hospitals by hospital and by the ``G`` groups
-    ``levels``. Also return an array ``[h * G + 1]``: the position in this order at which each group of each hospital
-    starts, and finally ``n``.
+    """Return two arrays. The first is the order ``[n]`` that sorts the concatenated rows of the hospitals by hospital,
+    and then by group in the order of ``levels``. The second has the position in the sorted rows at which each group of
+    each hospital starts, followed by ``n``, ``[h * G + 1]``.
     """
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
@@ -145,9 +146,9 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
     """Return two arrays: the metrics of an attribute's groups at each hospital, ``[N, G, columns]``, and their metrics
     over all hospitals, ``[G, columns]``.
 
-    ``parts`` has one result per process, and ``order`` sorts the concatenated hospitals of all processes by id. Over
-    all hospitals, the AUPRC and R2 are undefined; for a label with more than two classes, also the AUROC and the
-    recall.
+    ``parts`` has one result per process, and ``order`` sorts the concatenated hospitals of all processes by id. The
+    AUPRC and R2 over all hospitals are undefined. The AUROC and the recall over all hospitals are undefined if the
+    label has more than two classes.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)
@@ -184,7 +185,7 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
     - ``<attribute>_gap_within``: the largest minus the smallest main metric of the groups within one hospital, averaged
       over the hospitals where at least two groups have a defined metric.
     - ``<attribute>_undefined``: the number of groups that have evaluated rows at a hospital but no defined main metric
-      there, summed over hospitals. The group of unknown patients is not counted.
+      there, summed over hospitals. Patients whose attribute is unknown are not counted as a group.
     - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``: the
       main metric of these rows over all hospitals. Both are left out if the attribute of every patient is known.
     """
@@ -211,8 +212,8 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
 def table(
     federation: Federation, grouping: Grouping, groups: dict[str, dict[str, tuple[Floats, Floats]]]
 ) -> pd.DataFrame:
-    """Return the table ``patients.csv``: one row for each model, attribute, group and hospital with evaluated rows of
-    the group, and one row for each group over all hospitals.
+    """Return the table ``patients.csv``. For each model, attribute and group, it has one row over all hospitals, and
+    one row for each hospital with evaluated rows of the group.
 
     ``groups`` are the results of :func:`merged`, by model and attribute.
     """

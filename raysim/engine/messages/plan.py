@@ -89,8 +89,8 @@ class ProgramCall:
     each_of: dict[str, NDArray[Any]]
     """Arrays ``[H, ...]`` by name. Each of the ``H`` called hospitals receives only its own row."""
     terms: dict[str, int]
-    """For each array that hospitals send, by name: the number of called hospitals; for an array to which each row
-    contributes, the number of these hospitals' training rows."""
+    """The number of terms in the sum of each array that hospitals send, by name: one term for each called hospital, or
+    one for each of their training rows if each row contributes to the array."""
 
     @property
     def remembers(self) -> bool:
@@ -108,12 +108,12 @@ class RoundPlan:
     """The server's ``M`` models, ``[M, P]``, in the run's precision. The shape is ``[0, P]`` if the round neither
     evaluates nor trains, and ``[0, 0]`` for a client program outside a round's training."""
     ids: Ids
-    """The hospital of each of the ``H`` local updates or program runs, by id, ``[H]``."""
+    """The id of the hospital that makes each of the ``H`` local updates or program runs, ``[H]``."""
     problem: LocalProblem | None
     """The local problem that hospitals minimise; None means no training."""
     call: ProgramCall | None = None
-    """The client program that hospitals run: in place of built-in local training, or without training if ``problem`` is
-    None. None means no program."""
+    """The client program that hospitals run, instead of built-in local training if ``problem`` is given; None means no
+    program."""
     mixture: Floats | None = None
     """The weights of the ``M`` server models in the mixture (``MIXTURE``) of each hospital, ``[N, M]``; None without
     mixtures."""
@@ -165,7 +165,7 @@ class PartialResult:
     """The weighted sums of hospitals' updates as integers in fixed point, ``[G, P]``, then rows with the sums of
     further numbers that hospitals send."""
     ids: Ids | None = None
-    """The hospital of each of the actor's ``h`` local updates or program runs, by id, ``[h]``."""
+    """The id of the hospital that made each of the actor's ``h`` local updates or program runs, ``[h]``."""
     sums: NDArray[np.int64] | None = None
     """The sums of a client program, concatenated as in :class:`raysim.engine.messages.program_sums.SumLayout`."""
     each: dict[str, NDArray[Any]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ SUM_BYTES = 8
 """The number of bytes of each number that a hospital sends in reply to a call of a client program."""
 
 ROWS_BYTES = 2**24
-"""The largest part of an array, in bytes, that is rounded at a time."""
+"""The largest number of bytes of an array that are rounded at a time."""
 
 
 class SumLayout:

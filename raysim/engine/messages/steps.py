@@ -35,7 +35,7 @@ class Leaving:
     private: Mask | None
     """A mask of the parameters that never leave a hospital, ``[P]``; None without such parameters."""
     limit: float
-    """The number that the magnitude of every entry of the update must stay below."""
+    """The magnitude of every entry of the update must be below this number."""
     loss: Callable[[], float]
     """Returns the hospital's mean loss before training."""
     check: Callable[[Floats, float], None]
@@ -52,8 +52,8 @@ class Leaving:
     """The bit that the hospital also sends, including any noise: 1/2 if the norm of its vectors was within the clipping
     bound, else -1/2. None means that no bit is sent."""
     grid: tuple[float, float] | None = None
-    """The spacing of the grid on which the update's entries lie, and this spacing times the update's weight in the sum;
-    None without a grid."""
+    """Two numbers: the spacing of the grid on which the update's entries lie, and this spacing times the update's
+    weight in the sum. None without a grid."""
     bits: int | None = None
     """The number of bits of the compressed update; None without compression."""
 
@@ -131,8 +131,8 @@ class HospitalStep:
 
     @property
     def changes(self) -> bool:
-        """Whether the step may change what single hospitals send. If so, a client program must not add up hospitals'
-        sums itself.
+        """Whether the step may change what single hospitals send. If so, a client program must return each hospital's
+        sums separately.
         """
         return True
 
@@ -165,7 +165,9 @@ class Adding(HospitalStep):
         sums.add(group, weight, vector)
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add a number of ``hospital``, such as the bit for adaptive clipping, to the first entry of the last sum."""
+        """Add a number that ``hospital`` sends, such as its bit for adaptive clipping, to the first entry of the last
+        sum.
+        """
         sums.add(len(sums.units) - 1, 1.0, np.eye(1, sums.units.shape[1])[0] * number)
 
     def admits(self, group: int, hospital: int) -> bool:

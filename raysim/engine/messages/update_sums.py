@@ -13,20 +13,20 @@ from raysim.strategies.base import Floats, LocalProblem, Upload
 
 
 def sum_count(problem: LocalProblem, size: int) -> int:
-    """Return the number of vectors of length ``size`` that the server receives: sums of updates, and of numbers sent
-    with them.
+    """Return the number of vectors of length ``size`` that the server receives: the sums of updates, and the sums of
+    further numbers sent with updates.
     """
     sent = problem.sent
     return 0 if sent is None else sent.sums + number_rows(problem, size)
 
 
 def number_rows(problem: LocalProblem, size: int) -> int:
-    """Return the number of rows of ``size`` scalars that hold the further numbers sent with each update."""
+    """Return how many rows of ``size`` scalars are needed for the further numbers sent with each update."""
     return -(-problem.extra_numbers // size)
 
 
 def heaviest(problem: LocalProblem) -> float:
-    """Return the largest total of absolute weights in any of the problem's sums.
+    """Add up the absolute weights in each of the problem's sums, and return the largest total.
 
     Totals are over all hospitals of the round, so that rounding does not depend on how hospitals are divided among
     processes.
@@ -56,7 +56,7 @@ def extra_weights(sent: Upload) -> Floats:
 
 
 def weight_of(sent: Upload | None) -> Floats:
-    """Return the weights of updates, ``[H]`` or ``[H, G]``. Raises ``ValueError`` if there are none."""
+    """Return the weights of updates, ``[H]`` or ``[H, G]``. Raises ``ValueError`` if there are no weights."""
     if sent is None or sent.weight is None:
         raise ValueError("upload.weight: is None, but sums of updates need a weight for each hospital")
     return sent.weight
@@ -70,8 +70,8 @@ def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
 
 
 def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
-    """Return the problem changed so that the server receives each hospital's update if ``single`` is true, else only
-    sums.
+    """Return the problem with ``single`` set in its upload. If it is true, the server receives each hospital's update;
+    if false, only sums.
     """
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, single=single))

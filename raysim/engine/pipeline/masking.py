@@ -22,8 +22,8 @@ class Masking(Adding):
     execute: bool
     """Whether masks are really computed; if not, only their bytes are counted."""
     number_sum: SecureSum | None = None
-    """The secure aggregation of one number from each hospital; the sum of these numbers is the first entry of the last
-    sum. None if no such number is sent, or if too few hospitals take part."""
+    """The secure aggregation of the number that each hospital sends, such as its bit for adaptive clipping. The sum of
+    these numbers is the first entry of the last sum. None if no numbers are sent, or if too few hospitals take part."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
         """Add ``weight`` times ``vector``, the message of ``hospital``, to the sum with index ``group``, unless

@@ -308,8 +308,8 @@ class SecureSums(Step):
 
 
 def _counted_apart(problem: LocalProblem) -> int:
-    """Return the bytes of those numbers in a hospital's secure sums that :func:`record_training` counts separately: the
-    number of rows, and further arrays that are not of the kind ``UPDATE``.
+    """Return how many bytes of a hospital's secure sums :func:`record_training` counts separately: those of the number
+    of rows, and of further arrays whose kind is not ``UPDATE``.
     """
     return 4 + 4 * sum(math.prod(shape) for kind, shape in problem.extras.values() if kind != UPDATE)
 

@@ -56,8 +56,8 @@ class Step:
         return units
 
     def further(self, update: Update) -> LocalProblem | None:
-        """Return the local problem with which hospitals send their updates of this round once more; None means that
-        hospitals send nothing more. ``update`` is what the server received last.
+        """If hospitals must send this round's updates again, return the local problem that says how; None means that
+        they send nothing more. ``update`` is what the server received last.
         """
         return None
 

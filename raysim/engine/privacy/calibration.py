@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 AGREE = 1e-3
-"""The largest allowed relative difference between a configured epsilon and the epsilon of a configured noise
-multiplier.
+"""The largest allowed relative difference between a configured epsilon and the epsilon that results from a configured
+noise multiplier.
 """
 
 
@@ -102,8 +102,8 @@ def _same(one: Any, other: Any) -> bool:
 def releases_of_updates(
     section: PrivacySection, parameters: PrivacyParameters, adversary: str, multiplier: float, rounds: int
 ) -> list[Gaussian] | None:
-    """Return the noisy releases of updates in ``rounds`` rounds as an ``adversary`` observes them; None if the
-    adversary observes exact sums.
+    """Return the noisy releases of updates as an ``adversary`` observes them; None if the adversary observes exact
+    sums.
 
     ``rounds`` is the number of rounds with updates; in mode ``local``, the largest number of rounds in which one
     hospital took part. The function does not apply to mode ``local`` if patients or rows are protected.
@@ -159,7 +159,7 @@ def planned(section: PrivacySection, parameters: PrivacyParameters) -> list[Even
 
 
 def times(kind: str, parameters: PrivacyParameters) -> int:
-    """Return how often a hospital is planned to send a ``kind`` of noisy statistic."""
+    """Return the planned number of times that a hospital sends noisy statistics of this ``kind``."""
     return {plain(each): count for each, count in parameters.asked}.get(plain(kind), 1)
 
 

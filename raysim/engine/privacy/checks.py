@@ -209,7 +209,7 @@ def _check_system(job: Job) -> None:
 def _check_descent(job: Job, federation: Federation) -> None:
     """Raise ``ConfigError`` for a model whose gradients cannot be clipped for each patient.
 
-    In mode ``pooled``, also for weight decay and for optimisers other than SGD.
+    In mode ``pooled``, weight decay and optimisers other than SGD also raise it.
     """
     section, work = job.privacy, job.work
     assert section is not None

@@ -51,5 +51,7 @@ def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = 
 
 
 def patient_counts(federation: Federation, unit: RowUnit) -> tuple[int, ...]:
-    """Return each hospital's number of patients with training rows or, if ``unit`` is ``example``, of training rows."""
+    """Return the number of patients with training rows at each hospital. If ``unit`` is ``example``, return the number
+    of training rows instead.
+    """
     return tuple(len(np.unique(people_of(federation, h, unit))) for h in range(len(federation.hospitals)))

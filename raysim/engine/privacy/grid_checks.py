@@ -25,8 +25,8 @@ STEPS = 3.0
 """The smallest allowed standard deviation of a hospital's share of the noise, as a multiple of the grid's step."""
 
 DEVIATIONS = 12.0
-"""The number of standard deviations of a hospital's share of the noise that the compressor's grid must cover on each
-side."""
+"""How far the compressor's grid must extend beyond a hospital's largest message without noise, in standard deviations
+of the hospital's share of the noise."""
 
 
 def check_grid(compression: CompressionSection, section: PrivacySection, parameters: PrivacyParameters) -> None:

@@ -86,8 +86,8 @@ class HospitalNoise(Guard):
 
     @property
     def _among(self) -> Floats:
-        """Return the number by which each hospital divides the noise that a whole sum needs, ``[N]``. With these
-        divisors, every sum that the server learns has at least this noise.
+        """Return the ratio of the noise that a whole sum needs to the share that each hospital adds, ``[N]``. With
+        these shares, every sum that the server learns has enough noise.
         """
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:

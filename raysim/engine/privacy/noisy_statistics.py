@@ -82,7 +82,7 @@ def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | 
 
 
 def left_out(section: PrivacySection | None) -> list[str]:
-    """Return lines that are printed before a run, on what the run cannot report because its metrics have noise."""
+    """Return lines to print before a run. They say what the run cannot report because its metrics have noise."""
     if section is None or MEASURED not in section.noisy:
         return []
     return [
@@ -134,8 +134,8 @@ class FirstAnswers:
 
 
 def events(section: PrivacySection, ledger: Ledger) -> dict[str, Single]:
-    """Return the noisy releases in ``ledger`` by kind of message, except those of updates. If hospitals sent a kind
-    different numbers of times, the largest number counts.
+    """Return the noisy releases in ``ledger`` by kind of message, except those of updates. The count of a kind is the
+    largest number of times that any hospital sent it.
     """
     by_kind: dict[str, Single] = {}
     for kind in dict.fromkeys(entry.kind for entry in ledger.entries):

@@ -59,8 +59,8 @@ class PatientNoise(Guard):
             )
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort. In mode ``pooled``, hospitals send gradients, each weighted with minus the step size of
-        the sum to which the gradient is added (:meth:`_steps`).
+        """Return the cohort. In mode ``pooled``, hospitals send gradients. The weight of each gradient is minus the
+        step size of its sum (:meth:`_steps`).
         """
         problem, pooled = cohort.problem, self._section.effective_mode == "pooled"
         if problem is None:
@@ -135,7 +135,7 @@ class PatientNoise(Guard):
     ) -> Floats | None:
         """Return the steps ``[G, P]`` that proximal terms cause in the models.
 
-        None if all proximal terms are towards the model from which training starts.
+        None if all proximal terms pull towards the model from which training starts.
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)

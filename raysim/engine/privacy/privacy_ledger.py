@@ -118,10 +118,11 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
 
 
 def _at_each_of_two(noisy: Mapping[str, Single], summed: Sequence[str]) -> list[Single]:
-    """Return the releases other than updates that count at each hospital of a patient who is at two hospitals.
+    """Return the releases other than updates that each of two hospitals makes, as they count for a patient who is at
+    both.
 
-    Such a patient changes a secure sum (of a kind in ``summed``) by up to two bounds. This costs as much as two sums,
-    one for each hospital, whose noise is smaller by the factor ``sqrt(2)``.
+    Such a patient changes a secure sum (of a kind in ``summed``) by up to twice the bound. The privacy cost is that of
+    two sums, one for each hospital, with noise smaller by the factor ``sqrt(2)``.
     """
     return [
         replace(event, multiplier=event.multiplier / math.sqrt(2.0))

@@ -133,7 +133,7 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
 
 
 def check_sent(problem: LocalProblem, name: str) -> None:
-    """Raise ``ConfigError`` if hospitals send more than updates that can be clipped and summed."""
+    """Raise ``ConfigError`` if hospitals send anything that a sum of clipped updates does not hide."""
     sent = problem.sent
     if sent is None:
         return
@@ -154,11 +154,11 @@ def check_sent(problem: LocalProblem, name: str) -> None:
 def check_patient_problem(
     problem: LocalProblem, name: str, unit: str, *, pooled: bool, contrasts: bool, epochs: int
 ) -> None:
-    """Raise ``ConfigError`` for a local problem whose training steps cannot protect a ``unit`` (of privacy) by noise.
+    """Raise ``ConfigError`` for a local problem whose training steps cannot protect the privacy ``unit`` by noise.
 
-    ``name`` is that of the strategy. ``pooled`` says whether gradients are pooled, and ``contrasts`` whether the model
-    also clips the gradient of a contrastive term. ``epochs`` is the number of epochs for which the noise was chosen.
-    Local training after the update has been sent is not checked, because its result stays at the hospital.
+    ``name`` is the strategy's name in errors. ``pooled`` says whether gradients are pooled, and ``contrasts`` whether
+    the model also clips the gradient of a contrastive term. ``epochs`` is the number of epochs for which the noise was
+    chosen. Local training after the update has been sent is not checked, because its result stays at the hospital.
     """
     sent, objective = problem.sent, problem.objective
     if sent is None:

@@ -38,9 +38,7 @@ def check_kinds(section: PrivacySection, job: Job) -> None:
 
 
 def _of_plugins(job: Job) -> set[str]:
-    """Return the kinds of messages that registered strategies and selections send, and those of the job's own strategy
-    and selection.
-    """
+    """Return the kinds of messages that registered strategies and selections, and the job's own, send."""
     modules = [type(job.strategy).__module__, type(job.selection).__module__]
     for group in ("strategies", "selections"):
         for entry in registry.entries(group).values():

@@ -27,7 +27,7 @@ class Cadence:
         return self._every != 0
 
     def due(self, round: int) -> bool:
-        """Return whether a checkpoint is due after this round. Call :meth:`made` once it is written."""
+        """Return whether a checkpoint is due after this round. Call :meth:`made` after writing the checkpoint."""
         self._asked = time.perf_counter()
         if self._every == "auto":
             return self._asked - self._at >= max(AUTO_SECONDS, AUTO_SHARE * self._cost)

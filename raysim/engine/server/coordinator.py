@@ -61,8 +61,8 @@ class JobRun:
     def state_after_round(self) -> RunState | None:
         """Return the state at the start of the latest round; None before the first round.
 
-        This is also the state after the round that was yielded last, because a round is yielded only during the next.
-        After the run's final round is yielded, the result is still the state before that round.
+        Each round is yielded during the next one, so this is also the state after the round that was yielded last. The
+        exception is the run's final round: after it is yielded, the result is still the state before it.
         """
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 

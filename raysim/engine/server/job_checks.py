@@ -93,10 +93,10 @@ def _takes_trees(cls: Any) -> bool:
 
 
 def check_declared(job: Job, where: str, label: str) -> None:
-    """Raise ``ConfigError`` if a strategy's field has the same name as a setting of local training, but a different
-    value.
+    """Raise ``ConfigError`` if a field of the strategy and a setting of local training have the same name but different
+    values.
 
-    A field whose default is None may differ, because it applies to steps of the strategy itself.
+    A field whose default is None may differ from the setting, because it applies only to the strategy's own steps.
     """
     used = {**dataclasses.asdict(job.work.optimizer), "optimizer": job.work.optimizer.name}
     used["local_epochs"] = job.work.epochs

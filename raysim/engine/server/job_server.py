@@ -162,8 +162,8 @@ class JobServer:
         return with_fine_tuned(self.strategy_model_rows(), self.job)
 
     def strategy_model_rows(self) -> dict[str, Ids]:
-        """Return, by name, the model that each hospital uses, without fine-tuned models. Calls that the strategy makes
-        for this are not counted as traffic.
+        """Return, by name, the model that each hospital uses, without fine-tuned models. If the strategy calls
+        hospitals to choose these models, the calls are not counted as traffic.
         """
         return self.strategy.serve(replace(self.view, call=self.measure), self.state)
 
@@ -205,7 +205,7 @@ class JobServer:
         return self.hospitals.answers(call, self.view.round, self.job.name)
 
     def rehearsed(self, view: FederationView) -> State:
-        """Return the state that the strategy's set-up would have without attacks. Hospitals later repeat their
+        """Return the state that the strategy's set-up would return without attacks. Hospitals later repeat their
         answers to the set-up with the same noise, and only the repeated answers count as traffic.
         """
         with self.hospitals.repeatable():
@@ -224,7 +224,7 @@ class JobServer:
         """Return the instructions of a round for all hospitals: what they measure, and the ``problem`` that the
         hospitals ``ids`` minimise.
 
-        If the strategy uses a client program, the hospitals ``ids`` run the ``call`` instead of training. ``steps``
+        With a ``call`` and no ``problem``, the hospitals ``ids`` run the client program of the ``call``, and ``steps``
         process what they send.
         """
         precision = self.job.work.precision
