@@ -25,7 +25,7 @@ SMALLER = (
     *("gini", "std", "size_bias_abs", "ad", "sdad", "accuracy_range", "accuracy_cv"),
 )
 AS_HEADLINE = ("mean_unweighted", "worst_decile", "p10")
-"""Metrics for which larger values are better if larger values of the task's main metric are better."""
+"""Statistics of the task's main metric. Larger values are better if larger values of the main metric are better."""
 
 
 @dataclass(frozen=True)

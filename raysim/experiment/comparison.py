@@ -70,7 +70,7 @@ def write_comparison(
     - ``found``: one or more sentences before the headline; empty for none.
     - ``unseen``: results at hospitals that were left out of training in turn.
     - ``scores``: results of existing scores, such as APACHE, with which strategies are compared.
-    - ``before``: sentences before the other reasons of the recommendation.
+    - ``before``: sentences that are put before the reasons of the recommendation.
     """
     everything = [*results, *scores.results]
     frame, rounds = _with_virtual_time(per_seed(everything), config, everything), per_round(results)
@@ -230,7 +230,7 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 
 
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return each strategy's name with the pages of its runs, each as a seed and an address."""
+    """Return each strategy's name, with the seed and the address of each page of its runs."""
     pages: dict[str, list[tuple[str, str]]] = {}
     names = distinct((each.label for each in results), {each.label: each.title for each in results if each.title})
     for result in results:

@@ -34,8 +34,8 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """The strategy's readable name. If a comparison runs every strategy with every model, the model's name follows,
-        unless the readable name contains it.
+        """The strategy's readable name. If a comparison runs every strategy with every model, the model's name is
+        appended, unless the readable name already contains it.
         """
         learner, words = of_learner(self.learner), re.split(r"\W+", self.strategy_title.casefold())
         named = self.strategy_label == self.label or learner.split()[-1].casefold() in words
@@ -43,8 +43,8 @@ class Entry:
 
     @property
     def strategy_title(self) -> str:
-        """The strategy's readable name: the label in its configuration. If the label begins with the strategy's name,
-        the title of the strategy's class replaces this name. Without a label, the readable name is this title.
+        """The strategy's readable name: the label in its configuration or, without a label, the title of the strategy's
+        class. If the label begins with the strategy's name, the title replaces this name.
 
         A class without a title has its own name as title.
         """

@@ -1,4 +1,4 @@
-"""Finds keys of a configuration that have no effect on the strategies of a command.
+"""Finds keys of a configuration that have no effect on any strategy that a command runs.
 
 A key without effect is a configuration error, unless its value is the default. In a comparison, a key has an effect if
 any strategy uses it. A ``selection`` without effect is only reported, because configurations are often reused for
@@ -34,7 +34,8 @@ OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
 SELECTION = "selection"
 
 OF_POOLED = {"batch_size": 0, "local_epochs": 1}
-"""Values that are allowed besides the defaults under ``privacy.mode: pooled``, even if they have no effect."""
+"""For each key of ``training``, a value that is allowed under ``privacy.mode: pooled`` even if the key has no
+effect."""
 
 
 def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
@@ -54,7 +55,7 @@ def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
 
 
 def _check_settings(runs: Sequence[tuple[Config, Strategy]]) -> None:
-    """Raise ``ConfigError`` for a strategy's setting that has no effect in any run because of its other settings."""
+    """Raise ``ConfigError`` for a strategy's setting that has no effect in any run because it needs another setting."""
     for label in dict.fromkeys(plugins.label(config.strategy) for config, _ in runs):
         labelled = [run for run in runs if plugins.label(run[0].strategy) == label]
         strategy = labelled[0][1]

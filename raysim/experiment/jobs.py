@@ -21,7 +21,7 @@ from raysim.training.losses import default_rate
 def make_job(
     config: Config, strategy: Strategy, selection: Selection, federation: Path, seed: int, *, tests_groups: bool = False
 ) -> Job:
-    """Make the job of one run: train ``strategy`` with ``config`` on the federation in a folder.
+    """Make the job of one run: train ``strategy`` with ``config`` on the federation in the folder ``federation``.
 
     ``tests_groups``: whether the run tests the differences between groups of patients.
     """

@@ -121,7 +121,8 @@ def listen(
 ) -> Iterator[tuple[Run, Result | Exception]]:
     """Execute the runs of ``listeners`` concurrently on ``actors``, and report each run's events to its listener.
 
-    Yields the runs in order, each with its result or, for the types in ``spared``, its error. Other errors are raised.
+    Yields the runs in order, each with its result, or with its error if the error's type is in ``spared``. Other errors
+    are raised.
     """
     runs, finished, position = [listener.run for listener in listeners], dict[int, Result | Exception](), 0
     at_work = dict(enumerate(listeners))

@@ -23,8 +23,8 @@ def headlines(out: Manifest, results: Sequence[Result]) -> dict[str, float]:
     """Return the MLflow metrics of a finished comparison, by name; the values are those of ``comparison.csv``.
 
     They are the task's headline metric and its mean over the worst tenth of hospitals. Names with a strategy's label
-    belong to its headline model; names without a label belong to the recommended model, if there is one. The latter
-    also has the ratio of observed to expected events.
+    belong to its headline model; names without a label belong to the recommended model, if there is one. The
+    recommended model also has the ratio of observed to expected events.
     """
     table = tables.read_csv(out.folder / "comparison.csv")
     names = (results[0].federation.task.headline, "worst_decile")

@@ -186,8 +186,8 @@ class Run:
     def _attacked(
         self, federation: Federation, opened: Opened, session: Session, outcome: Outcome, say: Callable[[str], None]
     ) -> tuple[AttackFigures, tuple[Statement, ...]]:
-        """Return the effect of the simulated attack, and the privacy guarantees of additional runs. With
-        ``adversary.baseline``, the run is compared with a run without attack.
+        """Return the effect of the simulated attack, and the privacy guarantees of additional runs. Additional runs,
+        without attack, are executed only if ``adversary.baseline`` is set.
         """
         from raysim.engine.attack_figures import attack_figures
 

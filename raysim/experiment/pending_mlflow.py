@@ -37,8 +37,7 @@ def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
 
 
 def send_pending(folder: Path, tracking: TrackingSection) -> str | None:
-    """Send the records stored in ``folder`` to MLflow, and return a line that reports it; None if no records are
-    stored.
+    """Send the records stored in ``folder`` to MLflow, and return a line for the user; None if no records are stored.
 
     Raises ``ResourceError`` if the MLflow store rejects them again, and ``ConfigError`` for a damaged file.
     """
@@ -74,8 +73,8 @@ def _counted(runs: int) -> str:
 
 
 def _plain(folder: Path, run: PendingRun) -> dict[str, Any]:
-    """Return a run's unsent records as JSON values. ``files`` is the run's folder relative to ``folder``; None for a
-    run without files, such as a failed one.
+    """Return a run's unsent records as JSON values. The value ``files`` is the path of the run's folder relative to
+    ``folder``; None for a run without files, such as a failed one.
     """
     home = next((path.parent for name, path in run.files.items() if "/" not in name), None)
     tree = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}

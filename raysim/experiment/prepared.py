@@ -72,8 +72,8 @@ class Prepared:
             [] if config.evaluation.unseen is None else folds_of(config.evaluation.unseen, self._first, seeds[0])
         )
         self._others: dict[int, Federation] = {}
-        """By seed, the federation for models that need other column preparation than the configuration's own model. It
-        has the same rows as the federation of this seed in ``federations``."""
+        """For each seed, a federation with the rows of the one in ``federations``. Its columns are prepared for models
+        that need another preparation than the configuration's own model."""
         self.left_out: list[Judged] = []
         """The predictions for hospitals that were left out of training; empty until the runs without these hospitals
         have ended."""

@@ -129,7 +129,7 @@ class RunActors:
         """Execute all runs on the actors, and yield each event with the index of its run.
 
         A run whose actor is lost is resumed in a new actor. After an error whose type is not in ``spared``, no later
-        run begins. Runs before the failed one are completed before its error is raised.
+        run begins. The error is raised after all runs before the failed one are completed.
         """
         waiting, at_work = deque(range(len(runs))), dict[Any, _Running]()
         idle, failed, lost = list(range(len(self._actors))), dict[int, Exception](), [0] * len(runs)
@@ -205,7 +205,8 @@ class RunActors:
     def _replace(self, place: int, run: str, how: str, times: int) -> str:
         """Replace the lost actor at index ``place`` by a new one; return a line for the user.
 
-        Raises ``ResourceError`` if the run has lost its actor too many ``times``.
+        ``times`` is the number of actors that the run has lost. Raises ``ResourceError`` if it exceeds
+        :data:`RESTARTS`.
         """
         import ray
 

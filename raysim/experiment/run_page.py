@@ -169,8 +169,8 @@ def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, .
 
 
 def tracked_at(tracking: object) -> list[tuple[str, str]]:
-    """Return a link to the MLflow server, or for a local store the command that opens it; empty without a store, or if
-    its address may contain a password.
+    """Return a link to the MLflow server or, for a local store, the command that opens the store. The result is empty
+    if there is no store, or if the store's address may contain a password.
     """
     uri = str(tracking.get("uri") or "") if isinstance(tracking, Mapping) else ""
     if uri in ("", NOWHERE) or "@" in uri:  # the page must not contain a password

@@ -51,9 +51,9 @@ class Load:
 def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> int:
     """Return how many runs execute concurrently. ``nodes`` are the live nodes; the first is this node.
 
-    With 1, runs are executed one after the other, each split over all actors. Raises ``ResourceError`` if this node has
-    too few cores for the configured number of concurrent runs, or if concurrent runs would need GPUs or actors with
-    different resources.
+    A result of 1 means that runs are executed one after the other, each split over all actors. Raises ``ResourceError``
+    if this node has too few cores for the configured number of concurrent runs, or if concurrent runs would need GPUs
+    or actors with different resources.
     """
     asked, here = resources.runs_at_once, nodes[0]
     share = resources.cpus_per_actor or 1.0
@@ -89,7 +89,9 @@ def fits_here(resources: ResourcesSection, load: Load, products: float) -> bool:
 
 
 def _anywhere(resources: ResourcesSection) -> bool:
-    """Return whether runs can execute in any process here: no run needs a GPU, special actors or shipped data."""
+    """Return whether runs can execute in any process here: no GPUs, no resources of single hospitals, no autoscaler and
+    no shipped data are configured.
+    """
     return (
         resources.device != "cuda"
         and not (resources.gpus_per_actor or resources.per_hospital or resources.autoscale)

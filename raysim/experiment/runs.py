@@ -162,7 +162,7 @@ class Experiment(Prepared):
         self, services: RunServices, whole: Opened, parent: Record, results: Sequence[Result]
     ) -> list[Judged]:
         """Train the strategies again with every seed, each time without the hospitals of one fold. Return the
-        evaluations.
+        predictions at these hospitals.
         """
         if not self.folds:
             return []

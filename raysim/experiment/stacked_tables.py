@@ -13,7 +13,8 @@ from raysim.storage.results import traffic
 from raysim.storage.run_tables import hospitals_table, judged_rows, split_table
 
 DIFFERENCES = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
-"""The columns of :func:`tables.differences`, and the suffix of each in ``comparison.csv`` after the metric's name."""
+"""For each column of :func:`tables.differences` in ``comparison.csv``, the suffix that follows the metric's name
+there."""
 
 
 def per_seed(results: Sequence[Result]) -> pd.DataFrame:
@@ -104,11 +105,12 @@ def comparison_table(
     """Make ``comparison.csv``, with one row per strategy and model.
 
     ``frame`` is the result of :func:`per_seed`, ``differences`` that of :func:`tables.differences`, and ``hospitals``
-    that of :func:`for_plots`. A metric's column is its mean over seeds (the main metric's: weighted by test rows), and
-    ``<metric>_std`` is the standard deviation over seeds (ddof 1). ``<metric>_difference`` (and
-    ``<metric>_difference_std``) is the paired difference from the reference strategy. ``<metric>_low`` and
-    ``<metric>_high`` are the limits of the 95 % interval of this difference. If seeds are ``folds`` of a
-    cross-validation, ``<metric>_margin`` is half the width of the 95 % interval of the metric's mean over folds.
+    that of :func:`for_plots`. A metric's column is its mean over seeds, and ``<metric>_std`` is the standard deviation
+    over seeds (ddof 1). The mean of the main metric is weighted by test rows. ``<metric>_difference`` is the mean
+    paired difference from the reference strategy, and ``<metric>_difference_std`` its standard deviation over seeds.
+    ``<metric>_low`` and ``<metric>_high`` are the limits of the 95 % interval of this difference. If ``folds`` is True,
+    seeds are the folds of a cross-validation, and ``<metric>_margin`` is half the width of the 95 % interval of the
+    metric's mean over folds.
     """
     table = tables.comparison(frame, hospitals)
     others = frame.columns.difference([*table.columns, "seed", "yardstick"], sort=False)

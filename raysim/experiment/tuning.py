@@ -88,7 +88,7 @@ def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """Return the configuration with ``values`` of ``training`` and ``model``, given by dotted key."""
+    """Return ``config`` with ``values``, whose dotted keys begin with ``training`` or ``model``."""
     of_training, of_model = ({_short(k): v for k, v in values.items() if k.startswith(f"{s}.")} for s in SECTIONS)
     given = {**config.training.model_dump(exclude_none=True), **of_training}
     config = config.replaced(training=validated(TrainingSection, given, "tune.training"))

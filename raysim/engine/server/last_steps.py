@@ -24,7 +24,7 @@ recalibration intercepts."""
 
 
 def headline(serve: Mapping[str, Ids]) -> tuple[str, Ids]:
-    """Return the main model, which is the last in ``serve``: its name, and the index of the model that each hospital
+    """Return the name of the main model, which is the last in ``serve``, and the index of the model that each hospital
     uses.
     """
     return list(serve.items())[-1]
@@ -38,8 +38,8 @@ def with_fine_tuned(serve: dict[str, Ids], job: Job) -> dict[str, Ids]:
 
 
 def check_fine_tuned(job: Job, serve: Mapping[str, Ids], *, private: bool) -> None:
-    """Raise ``ConfigError`` if fine-tuning is configured, but some hospital does not use one complete model of
-    the server.
+    """Raise ``ConfigError`` if fine-tuning is configured, but some hospital does not use a single, complete model that
+    the server stores.
     """
     if job.last.fine_tuning is None:
         return
@@ -90,7 +90,7 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
 
 
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:
-    """Return the models of ``serve`` that exist at present. Models stored at hospitals do not exist before hospitals
-    have stored any (``remembered`` is None).
+    """Return the models of ``serve`` that exist at present. If ``remembered`` is None, hospitals have stored nothing
+    yet, and models that only hospitals store are left out.
     """
     return {name: rows for name, rows in serve.items() if remembered is not None or not (rows == OWN).all()}

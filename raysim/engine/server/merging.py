@@ -27,7 +27,8 @@ def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[n
 
 
 def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
-    """Return what the server has received from the hospitals ``ids`` that minimised ``problem``, sorted by hospital id.
+    """Return the merged update of the hospitals ``ids``, which minimised ``problem``. Its entries are sorted by
+    hospital id.
 
     The first rows of ``units`` are the sums of their updates in fixed point; later rows have further numbers.
     """
@@ -51,7 +52,7 @@ def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], probl
 
 
 def update_bits(partials: Sequence[PartialResult]) -> NDArray[np.int64] | None:
-    """Return the number of bits of each compressed update, sorted by hospital id. None if there is no such update."""
+    """Return the number of bits of each compressed update, sorted by hospital id. None if no update is compressed."""
     parts = [
         (partial.ids, partial.bits) for partial in partials if partial.ids is not None and partial.bits is not None
     ]

@@ -96,8 +96,10 @@ def _check_private(job: Job, section: PrivacySection) -> None:
 
 
 def check_immediate(call: Call, sizes: Ids, job: str) -> None:
-    """Raise :class:`StrategyError` if a strategy may not make this ``call`` before the first round or outside a round's
-    training. ``job`` is the strategy's name; ``sizes [N]`` are the hospitals' numbers of training rows.
+    """Check a ``call`` that a strategy makes before the first round or outside a round's training. Raises
+    :class:`StrategyError` if the call is invalid, sends sums or stores values.
+
+    ``job`` is the strategy's name; ``sizes [N]`` are the hospitals' numbers of training rows.
     """
     try:
         check_call(call, sizes)
@@ -133,7 +135,7 @@ class ProgramCalls:
         self.called = np.zeros(0, np.int64)
 
     def planned(self, call: Call) -> tuple[ProgramCall, tuple[HospitalStep, ...]]:
-        """Return the call as hospitals receive it, and the steps that process what they send.
+        """Return the call as hospitals receive it, and the steps that hospitals apply to what they send.
 
         Raises ``ConfigError`` if secure aggregation or noise is configured, but cannot hide what this call sends.
         """

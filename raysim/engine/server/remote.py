@@ -33,7 +33,7 @@ class RemoteHospitals:
     ``pool`` decides where the stored values are between rounds: here, or in the hospitals' processes. ``states`` are
     the values that hospitals have stored so far; None if there are none. ``private [P]`` marks the parameters that
     never leave a hospital. ``section`` determines the privacy noise on statistics. ``before`` is an earlier object for
-    the same hospitals. Its count of calls is continued, so that a repeated call has fresh noise.
+    the same hospitals. The new object continues the earlier count of calls, so that a repeated call has fresh noise.
     """
 
     remembered: StateReferences | None
@@ -99,7 +99,9 @@ class RemoteHospitals:
 
     @contextmanager
     def repeatable(self) -> Iterator[None]:
-        """A context after which hospitals give the same answers again, with the same noise."""
+        """A context for calls that are later repeated: the repeated calls have the same noise, and so the same
+        answers.
+        """
         turns = self._turns.copy()
         yield
         self._turns.clear()

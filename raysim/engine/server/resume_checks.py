@@ -53,8 +53,8 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 
 
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
-    """Return which hospitals had to send an update in ``round``, as one or two lists of ids. The first list is recorded
-    in the checkpoint. The second list, if possible, is computed by repeating the client selection.
+    """Return one or two lists of the hospitals that had to send an update in ``round``. The first list is the one in
+    the checkpoint. The second list is that of a repeated client selection, if the selection can be repeated.
     """
     stored = None if since.history is None else since.history.cohorts[round - 1]
     due = [NOBODY if stored is None else stored]
@@ -84,7 +84,7 @@ def _setup_again(server: JobServer) -> Ledger:
 
 
 class _Asked(Exception):
-    """A client selection has requested something from hospitals where no request is possible."""
+    """A client selection, repeated for this check, has called hospitals, which cannot answer here."""
 
 
 def _unasked(call: Call) -> Answers:

@@ -219,8 +219,8 @@ class UpdatePipeline:
         return self._compressed.compression.most_bits(self._travels) + 8 * SCALAR_BYTES * update_numbers(problem)
 
     def received(self, round: int, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
-        """Return what the server receives from the hospitals ``ids`` that minimised ``problem``, with noise and without
-        masks.
+        """Return the update that the server receives from the hospitals ``ids``, which minimised ``problem``. Each step
+        has processed the update at the server (:meth:`Step.opened`).
         """
         bit = self._guard is not None and problem.sent is not None and self._guard.bit
         units = summed(partials, max(sum_count(problem, self._size), 1) + bit, self._size)
@@ -229,8 +229,8 @@ class UpdatePipeline:
         return update_of(units, partials, problem, ids)
 
     def further(self, sent: ScheduledCohort, update: Update) -> ScheduledCohort | None:
-        """Return the cohort ``sent`` with another local problem, for which its hospitals send their updates of this
-        round once more. Return None if hospitals send nothing more; see :meth:`Step.further`.
+        """Return the cohort ``sent`` with the local problem for which hospitals send their updates of this round again,
+        or None if hospitals send nothing more; see :meth:`Step.further`.
         """
         problems = [problem for step in self._back if (problem := step.further(update)) is not None]
         return replace(sent, problem=problems[0]) if problems else None
@@ -292,8 +292,8 @@ class UpdatePipeline:
             self.secure.resume(memory["secure"])
 
     def _target(self, honest: State, trainable: Ids) -> Ids:
-        """Return the honest hospitals of the cluster that lying hospitals try to enter. This cluster has the most
-        honest hospitals.
+        """Return the honest hospitals of the cluster that lying hospitals try to enter: the cluster with the most
+        honest hospitals. ``honest`` is the strategy's state that would result without lies.
         """
         if honest.cluster is None:
             raise ConfigError(

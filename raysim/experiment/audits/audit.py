@@ -6,10 +6,10 @@ Three questions:
   LiRA trains ``shadows`` more models, each on a random half of the rows, and compares the models trained with a row to
   those trained without it.
 - How large is epsilon at least? A fair coin decides whether each canary, an artificial row or hospital, is added. The
-  number of coins that an auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). If the run has a
-  privacy guarantee, and its hospitals send updates of a model whose first layer is dense, see
-  :mod:`raysim.experiment.audits.canary_audit`. In all other cases, canaries are rows of random signs with random
-  labels, and the auditor sees only the last model.
+  number of coins that an auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). The canaries of
+  :mod:`raysim.experiment.audits.canary_audit` are used if the run has a privacy guarantee, its hospitals send updates,
+  and the first layer of its model is dense. In all other cases, canaries are rows of random signs with random labels,
+  and the auditor sees only the last model.
 - What does the update of one row reveal? For a model of dense layers, the row itself (:mod:`raysim.audit.inversion`).
 """
 
@@ -54,8 +54,8 @@ def audit(
     say: Callable[[str], None] = print,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
-    """Run the attacks on ``config``, write ``audit.json``, ``membership.csv``, for dense models ``inversion.csv``, and
-    the page; return the folder.
+    """Run the attacks on ``config`` and return the folder of the results: the page, ``audit.json``, ``membership.csv``
+    and, for dense models, ``inversion.csv``.
 
     ``shadows`` and ``canaries`` are the numbers of shadow models and of canaries. ``say`` prints warnings; ``progress``
     receives lines on progress. Raises ``ConfigError`` for settings that cannot be audited. After the files are written,
@@ -103,8 +103,8 @@ def audit(
 
 
 EXACT = 1e-6
-"""Largest deviation at which a row counts as reconstructed exactly, as a share of the row's largest absolute value, or
-of 1 if all values are smaller."""
+"""A row counts as reconstructed exactly if no value deviates by more than this number times the row's largest absolute
+value, or times 1 if all values are smaller."""
 
 
 def reading(inverted: pd.DataFrame, *, protected: bool) -> dict[str, Any]:

@@ -84,8 +84,8 @@ class Auditor:
     def _trained(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
-        """Train on the rows marked in ``trained [N + k]``: of the federation's ``N`` rows, then of the ``k`` rows
-        ``added``.
+        """Train on the rows marked in ``trained [N + k]``. The first ``N`` marks are for the federation's rows, the
+        other ``k`` for the rows ``added``.
 
         Returns the headline model's outputs and the labels, both for all ``N + k`` rows, and the outcome of the
         training.
@@ -119,8 +119,8 @@ class Auditor:
         return scores, members
 
     def _tested(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask of those of the federation's ``N`` rows on which a membership attack is evaluated; ``members
-        [N]`` marks the training rows.
+        """Return a mask, ``[N]``, of the rows on which a membership attack is evaluated: the training rows, which
+        ``members [N]`` marks, and the test rows.
         """
         judged = members.copy()
         for _, _, validation, stop in self._federation.bounds.tolist():

@@ -46,8 +46,8 @@ ANSWER = "curve_answer.json"
 """Name of the file with the curve's findings."""
 
 Lines = Mapping[str, tuple[str, float | None]]
-"""For each strategy label, the name of its line in the plot, and its value of the hyper-parameter (None for a
-horizontal line).
+"""For each strategy label, the name of the strategy's line in the plot, and the strategy's value of the hyper-parameter
+(None for a horizontal line).
 """
 
 

@@ -95,8 +95,8 @@ class Found:
     def rows(self) -> list[list[str]]:
         """Return the rows of a table of results.
 
-        With several curves, a curve has one row, for its best value. A single curve, or one without a best value, has
-        one row per value. A strategy without the hyper-parameter has one row.
+        If there are several curves, each has one row, for its best value. A curve that is the only one, or that has no
+        best value, has one row per value. A strategy without the hyper-parameter has one row.
         """
         varied = [line for line in self.lines if len(line.points) > 1]
         digits = _digits([point.mean for line in self.lines for point in line.points])
@@ -161,7 +161,8 @@ def found(
     """Compare the values of a hyper-parameter by a metric of hospitals.
 
     - ``hospitals``: the content of ``hospitals.csv``. ``field`` and ``name``: the hyper-parameter and the metric.
-    - ``lines``: for each strategy label, the name of its line in the plot, and its value (None for a horizontal line).
+    - ``lines``: for each strategy label, the name of the strategy's line in the plot, and the strategy's value of the
+      hyper-parameter (None for a horizontal line).
     - ``names``: the readable name of each line.
     """
     by_line: dict[str, dict[float | None, pd.DataFrame]] = {}
@@ -214,7 +215,7 @@ def _mean(point: Point) -> float:
 
 
 def _digits(means: Sequence[float]) -> int:
-    """Return with how many decimals to print ``means``."""
+    """Return the number of decimals with which ``means`` are printed."""
     largest = max((abs(mean) for mean in means if math.isfinite(mean)), default=0.0)
     return 3 if largest <= 1 else max(0, 2 - math.floor(math.log10(largest)))
 

@@ -25,8 +25,8 @@ NAMES = ("hospital", "model", "strategy", "label", "role", "learner", "part")
 NUMBERS = ("probability", "margin")
 
 IDENTIFIERS = ("row", "patient", "seed")
-"""Columns that identify rows. Numbers with leading zeros, or that a float64 would round, stay texts, so that no two
-become equal."""
+"""Columns that identify rows. If a number in such a column has leading zeros, or would be rounded as a float64, the
+column stays text, so that different identifiers stay different."""
 
 
 def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:

@@ -90,7 +90,8 @@ def judge(
     """Evaluate a ``table`` of predictions, with one row per model, seed and test row, in the same way as a comparison.
 
     - ``reference``: the model that others are compared with.
-    - ``tried``: how many models without a role were tried besides the reference (None: their number in the table).
+    - ``tried``: how many models were tried, without the reference and models that have a role; None means the number of
+      such models in the table.
     - ``reading``: how probabilities are written, and which rows are evaluated.
     - ``predicts``: the predicted event in words.
     - ``name``: the name of the page, and, if ``out`` is None, of the new folder in ``runs``.
@@ -189,8 +190,8 @@ def _write(
 
 
 def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return ``frame`` and ``hospitals`` without the columns that are unknown for predictions, such as seconds. The
-    bytes and numbers of training rows in ``rows`` are added.
+    """Return ``frame`` and ``hospitals`` without the columns that are unknown for predictions, such as seconds. If
+    ``rows``, the table of predictions, has the bytes or the numbers of training rows, these are added.
     """
     unknown = ("seconds", "bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up")
     frame = frame.drop(columns=[column for column in unknown if column in frame])

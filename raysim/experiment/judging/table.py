@@ -47,8 +47,8 @@ AGE = f"{GROUP}age"
 """The only attribute of patients that is a number; all others are names of groups."""
 
 IN_FILE = "row in the file"
-"""The name of the index of a data frame that was read from a file. It counts the file's rows from 0, including blank
-rows."""
+"""The name of the index of a data frame that was read from a file. The index counts the file's rows from 0, including
+blank rows."""
 
 ROLES = ("", "reference", "alone")
 """The values of the column ``role``."""
@@ -77,9 +77,9 @@ class Predictions:
     """A checked table of predictions, ready for evaluation."""
 
     frame: pd.DataFrame
-    """One row per model, seed and evaluated row. The columns include ``hospital``, ``model`` (the compared
-    method), ``served`` (the one of its models that predicted this row), ``seed``, ``event`` (0 or 1), ``margin``
-    (log-odds), ``identity`` (the row's number, the same in every seed), ``person`` (the patient's number)."""
+    """One row per model, seed and evaluated row. The columns include ``hospital``, ``model`` (the compared method),
+    ``served`` (the method's model that predicted this row), ``seed``, ``event`` (0 or 1), ``margin`` (log-odds),
+    ``identity`` (the row's number, the same in every seed), ``person`` (the patient's number)."""
     groups: tuple[str, ...]
     """The names of the patient attributes in the table, without the prefix :data:`GROUP`."""
     event: str
@@ -326,8 +326,8 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
 
 
 def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
-    """For each model, replace its seeds that ``reference`` lacks by seeds of ``reference`` that the model lacks, in
-    ascending order. The pairing is arbitrary, because runs with different seeds are independent.
+    """Rename each model's seeds that ``reference`` lacks. In ascending order, they become the seeds of ``reference``
+    that the model lacks. This pairing is arbitrary, because runs with different seeds are independent.
     """
     theirs = sorted(set(frame.loc[frame["model"] == reference, "seed"]))
     for model, of in frame.groupby("model", sort=False):

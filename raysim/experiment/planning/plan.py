@@ -50,7 +50,7 @@ PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
 """Resident memory in bytes of an actor without hospitals, and the memory that torch adds; measured with Ray 2.60."""
 
 WORKING_COPIES = 2
-"""Number of further copies of a model that a training call holds."""
+"""Number of copies of a model that a training call holds in addition to the hospitals' models."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,8 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
 
 
 def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic], *, torch: bool, pooled: bool) -> int:
-    """Estimate the bytes of memory that an actor needs for its hospitals and for a round. ``served`` has their ids.
+    """Estimate the bytes of memory that an actor needs for its hospitals and for a round. ``served`` has the hospitals'
+    ids.
 
     ``pooled``: whether the actor also holds the training rows of all other hospitals.
     """

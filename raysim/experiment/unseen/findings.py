@@ -187,7 +187,8 @@ def _joining(table: pd.DataFrame, models: Mapping[Key, str], styles: Mapping[Key
 def _means(
     table: pd.DataFrame, ways: Mapping[Key, str], column: str, steps: Sequence[str]
 ) -> tuple[dict[str, pd.Series], int]:
-    """Return the means of ``column`` over hospitals, by model and number of labelled rows, and the number of hospitals.
+    """Return the means of ``column`` over hospitals, by model and number of labelled rows. Also return the number of
+    these hospitals.
 
     ``ways`` maps models to their names, and ``steps`` lists the numbers of labelled rows. Steps without any value are
     left out. Means are over the hospitals at which every model has a value for each remaining step.
