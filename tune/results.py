@@ -74,6 +74,7 @@ def write_page(
     counted: bool,
     events: int | None,
     mlflow: str,
+    privacy: str,
 ) -> None:
     """Write the page of the sweep ``name``, ``report.html``, and its charts as SVG files.
 
@@ -81,6 +82,7 @@ def write_page(
     - ``counted``: whether the page states the number of rows.
     - ``events``: the result of :func:`validation_events`.
     - ``mlflow``: the address of the trials in MLflow, or the command that opens them.
+    - ``privacy``: the joint privacy guarantee of all runs; empty if there is none.
     """
     from raysim.tune.page.contents import Setting, sweep_page
 
@@ -95,6 +97,7 @@ def write_page(
         mlflow=mlflow,
         runs={seed: page for seed, page in pages.items() if (out.folder / page).is_file()},
         warning=few_events(events),
+        privacy=privacy,
     )
     counts = {state: _count(finished, state) for state in ("completed", "stopped", "failed")}
     counts["total"] = plan.trials()

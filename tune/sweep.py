@@ -156,16 +156,18 @@ class SweepRun:
                         with phase(self._console, "testing the recommended trial"):
                             tested = self._test(places.session, choice)
             tree = results.summary(choice, journal.trials, self._total, tested, self._events)
-            guaranteed = self._cost(tested_before)
+            guaranteed, privacy = self._cost(tested_before), ""
             if guaranteed is not None:
-                tree["privacy"] = guaranteed
-                self._line(f"privacy: {guaranteed['statement']}")
+                tree["privacy"], privacy = guaranteed, str(guaranteed["statement"])
+                self._line(f"privacy: {privacy}")
             self._out.json("summary.json", tree)
             results.write_recommended(self._out, plan, choice)
             of = (config.name, plan, choice, journal.trials, tested)
             counted = not config.hides_sizes
             with phase(self._console, "drawing pictures"):
-                results.write_page(self._out, *of, counted=counted, events=self._events, mlflow=tracker.address)
+                results.write_page(
+                    self._out, *of, counted=counted, events=self._events, mlflow=tracker.address, privacy=privacy
+                )
             if self._ended:
                 figures = {"hypervolume": choice.hypervolume, "pareto": float(choice.front.sum())}
                 if tested:
@@ -175,7 +177,8 @@ class SweepRun:
                     ratios = [observed_over_expected(outcome) for outcome in self._finals]
                     figures["observed_over_expected"] = sum(ratios) / len(ratios) if ratios else math.nan
                 members = {trial.number: bool(on) for trial, on in zip(choice.trials, choice.front, strict=True)}
-                note = "\n\n".join([*reason(choice), f"Files: `{self._folder.absolute()}`"])
+                spent = [f"Privacy: {privacy}."] if privacy else []
+                note = "\n\n".join([*reason(choice), *spent, f"Files: `{self._folder.absolute()}`"])
                 best = None if choice.recommended is None else choice.recommended.number
                 tracker.conclude(Conclusion(members, best, figures, self._out.paths(), note))
         self._say(tracker)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import html
+import json
+
+from mlflow.tracking import MlflowClient
+
 import raysim
 from tests.conftest import empty_store, shared_ray
 from tests.privacy.test_hidden_sizes import exact, hidden_tree, numbers_in_files, stored
@@ -22,3 +27,15 @@ def test_no_file_of_a_sweep_holds_an_exact_size(tmp_path, monkeypatch, capsys):
     assert {"trials.csv", "journal.jsonl", "report.html", "recommended/seed-42/hospitals.csv"} <= files.keys()
     seen = files | stored(tmp_path / "mlflow.db")
     assert not {name: those & hidden for name, those in seen.items() if those & hidden}
+    guarantee = json.loads((tmp_path / "out" / "summary.json").read_text())["privacy"]["statement"]
+    assert f"Privacy: {guarantee}." in recorded_note(store)
+    assert guarantee in html.unescape((tmp_path / "out" / "report.html").read_text())
+
+
+def recorded_note(store: str) -> str:
+    """The description of the sweep's run in MLflow."""
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name("raysim")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id], "tags.level = 'sweep'")
+    return run.data.tags["mlflow.note.content"]

@@ -29,7 +29,7 @@ MOST_ROWS = 60
 
 @dataclass(frozen=True)
 class Setting:
-    """Facts about a sweep and its data for the foot of its page."""
+    """Facts about a sweep and its data for its page."""
 
     data: str
     """A digest of the first seed's data."""
@@ -44,6 +44,8 @@ class Setting:
     """For each seed, the path of the page about the run of the recommended trial on test rows."""
     warning: str
     """A warning if the rarer class has too few validation rows, else an empty text."""
+    privacy: str = ""
+    """The joint privacy guarantee of all runs of the sweep; empty if there is none."""
     notes: Sequence[str] = ()
     command: str = "raysim sweep sweep.yaml"
 
@@ -71,6 +73,7 @@ def sweep_page(
             "gives_up": gives_up(choice),
             "cautions": [*at_the_edge(choice), *falls(choice, tested)],
             "warning": setting.warning,
+            "privacy": setting.privacy,
             "counted": counted(choice, counts),
             "recommended": recommended,
             "params": []
