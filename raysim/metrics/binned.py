@@ -26,8 +26,8 @@ def bins_of(margins: ArrayLike) -> NDArray[np.int64]:
 
 
 def one_of_each_bin(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Return a matrix ``[n, 2 * BINS]`` in which a 1 marks each row's class ``y`` and bin of the margin; all else is 0.
-    The columns of class 0 are first.
+    """Return a matrix ``[n, 2 * BINS]`` with a single 1 in each row, which marks the row's class ``y`` and the bin of
+    its margin. The columns of class 0 are first.
     """
     labels = np.asarray(y, dtype=np.int64)
     ones = np.zeros((len(labels), 2 * BINS))

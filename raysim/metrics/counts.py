@@ -100,7 +100,7 @@ class ClassCounts:
     largest_loss: ClassVar[float] = float(SOFTPLUS[0])
     """The largest log loss that a row can have."""
     largest_error: ClassVar[float] = 2.0
-    """The largest sum over classes of squared errors of a row."""
+    """The largest squared error of a row, summed over classes."""
 
     @cached_property
     def n(self) -> Floats:

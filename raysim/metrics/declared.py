@@ -50,7 +50,7 @@ class Figure:
 class ScoreFigure(Figure):
     """A metric for class labels. Each function returns one value for each of ``S`` hospitals, ``[S]``.
 
-    Where a function is None, the metric is undefined.
+    If a function is None, the metric is undefined for the rows or counts that this function would take.
     """
 
     of_rows: Callable[[BinaryRows], Floats]

@@ -32,11 +32,12 @@ def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str
     """Summarise a metric over ``H`` hospitals, with larger values better; each argument is ``[H]``.
 
     ``auroc`` is a hospital's metric, NaN if undefined; ``test_rows`` the number of rows on which it was measured;
-    ``stays`` the number of all rows of the hospital (``n_i``). The result has by name, over the ``M`` hospitals with
-    test rows and a defined metric:
+    ``stays`` the number of all rows of the hospital (``n_i``). The result has these values, computed over the ``M``
+    hospitals with test rows and a defined metric:
 
     - ``auroc``: the mean weighted by test rows; ``mean_unweighted``: the unweighted mean;
-    - ``worst_decile``: the mean of the ``ceil(M / 10)`` lowest; ``p10``: the 10 % quantile, linearly interpolated;
+    - ``worst_decile``: the mean of the ``ceil(M / 10)`` lowest metrics; ``p10``: the 10 % quantile, linearly
+      interpolated;
     - ``gini``: the mean absolute difference of all pairs, divided by twice the mean; ``std``: the population standard
       deviation;
     - ``size_bias``: the least-squares slope of the metric on ``ln n_i``; **positive: larger hospitals do better**;
@@ -53,8 +54,8 @@ def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str
 def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
     """Summarise a metric for which smaller values are better; ``mae [H]`` is each hospital's metric.
 
-    The names are those of :func:`equity`, with ``mae`` for ``auroc``, except that ``p90``, the 90 % quantile, replaces
-    ``p10``. ``worst_decile`` is the mean of the ``ceil(M / 10)`` **highest** of ``M`` hospitals. A **positive**
+    The result is that of :func:`equity`, but with ``mae`` instead of ``auroc``, and ``p90`` (the 90 % quantile) instead
+    of ``p10``. ``worst_decile`` is the mean of the ``ceil(M / 10)`` **highest** of ``M`` hospitals. A **positive**
     ``size_bias`` means that larger hospitals have larger errors: **smaller hospitals do better**. An infinite metric
     counts as undefined.
     """
@@ -64,7 +65,8 @@ def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict
 def over_hospitals(
     name: str, metric: ArrayLike, test_rows: ArrayLike, stays: ArrayLike, *, larger: bool
 ) -> dict[str, float]:
-    """Summarise any metric as :func:`equity` does or, if not ``larger``, as :func:`error_equity` does.
+    """Summarise any metric. If larger values are better (``larger``), the result is as in :func:`equity`, otherwise as
+    in :func:`error_equity`.
 
     ``metric [H]`` is each hospital's value, NaN if undefined. The mean weighted by ``test_rows`` has the key ``name``.
     """
@@ -123,8 +125,8 @@ def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, floa
 
 
 def worst_decile(values: NDArray[Any], *, larger: bool = True) -> Floats:
-    """Return the mean of the ``ceil(M / 10)`` lowest of ``M`` values (highest if not ``larger``), over the last axis of
-    ``values [..., M]``; NaN for ``M = 0``.
+    """Return the mean of the worst ``ceil(M / 10)`` of ``M`` values, over the last axis of ``values [..., M]``; NaN for
+    ``M = 0``. The worst values are the lowest if ``larger`` is true, otherwise the highest.
     """
     count = -(-values.shape[-1] // 10)
     if count == 0:
@@ -202,13 +204,13 @@ def paired_interval(
     """Return the paired bootstrap percentile interval of the difference ``a - b`` over hospitals.
 
     ``a`` and ``b`` are the metric at the same ``H`` hospitals under two strategies, ``[H]``, or ``[S, H]`` for ``S``
-    seeds. If ``figure`` is ``worst_decile``, worst deciles are compared, otherwise means weighted by ``test_rows``,
-    which has the shape of ``a``. ``larger`` says whether larger metrics are better.
+    seeds. If ``figure`` is ``worst_decile``, worst deciles are compared; otherwise, means weighted by ``test_rows`` are
+    compared. ``test_rows`` has the shape of ``a``. ``larger`` says whether larger metrics are better.
 
     Hospitals are sampled with replacement ``draws`` times, with the same sample for ``a``, ``b`` and all seeds;
     differences are averaged over seeds. Only hospitals with test rows and a defined metric under both strategies count.
-    A seed without such hospitals is left out. A bootstrap sample is left out if, in one of the other seeds, it has no
-    such hospital.
+    A seed without such hospitals is left out. A bootstrap sample is left out if it has no such hospital in one of the
+    remaining seeds.
 
     The limits are NaN for fewer than two hospitals.
     """
@@ -255,7 +257,8 @@ def _times(rng: np.random.Generator, draws: int, hospitals: int) -> NDArray[np.i
 def _lowest_of_samples(
     values: Floats, columns: NDArray[np.int64], times: NDArray[np.int32], count: NDArray[np.int32]
 ) -> Floats:
-    """Return the mean of the ``count [R]`` lowest values in each of ``R`` bootstrap samples of hospitals, ``[R]``.
+    """Return the mean of the lowest values in each of ``R`` bootstrap samples of hospitals, ``[R]``. ``count [R]`` is
+    the number of lowest values in each sample.
 
     ``columns`` are the indices of the hospitals that are considered, and ``times[h, r]`` is how often hospital ``h`` is
     in sample ``r``.

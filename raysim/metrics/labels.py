@@ -29,8 +29,8 @@ class TaskKind:
       with test rows.
     - ``secondary``: further metrics; reports show their means next to the main metric.
     - ``objectives``: a sweep's default objectives, for accuracy and equity, and whether each is maximised or minimised.
-    - ``reference``: for each possible objective, a value that is worse than any realistic one: the reference point of
-      the sweep's hypervolume. There is none for errors.
+    - ``reference``: the reference point of a sweep's hypervolume. It has, for each possible objective, a value worse
+      than any realistic one; it is empty for regression.
     - ``pooled``: the metrics that are also computed from the rows of all hospitals together.
     - ``measure(outputs, y, offsets)``: computes each hospital's ``figures`` from a model's outputs. ``summarise(figures
       [H, ...], stays [H])``: computes the metrics over ``H`` hospitals by name; ``stays`` are their numbers of rows.
@@ -72,7 +72,8 @@ class TaskKind:
     def decimals(self, values: ArrayLike) -> int:
         """Return the number of decimals for ``values`` of the headline metric.
 
-        It is 3 for AUROC. For errors, it gives the largest value at least three significant digits.
+        The result is 3 for AUROC. For errors, it is large enough to print the largest value with three significant
+        digits.
         """
         if self.larger:
             return 3

@@ -80,8 +80,8 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     - The Brier score is the mean over rows of the sum over classes of squared errors; it is between 0 and 2.
     - Accuracy: the predicted class is the one with the largest logit (the first of equal ones).
     - Recall is the unweighted mean over the classes present in the segment.
-    - AUROC and AUPRC are unweighted means of one-versus-rest values, ranked by the softmax probability. A class without
-      rows, or without rows of other classes, is left out; if none is left, the mean is NaN.
+    - AUROC and AUPRC are unweighted means of one-versus-rest values, ranked by the softmax probability. A class is left
+      out if it has no rows, or if all rows are of this class. The mean over no classes is NaN.
     - ``events`` is NaN.
 
     If several logits of a row are ``inf``, their classes share the probability equally. A NaN logit, or a row of

@@ -162,7 +162,9 @@ class ErrorRows:
 
     @cached_property
     def varied(self) -> NDArray[np.bool_]:
-        """Whether each segment (hospital) has labels that differ, ``[S]``; exact, unlike a test of ``spread``."""
+        """Whether each segment (hospital) has labels that differ, ``[S]``. Unlike ``spread``, this is without rounding
+        errors.
+        """
         first = self.labels[self.segments.offsets[self.segments.ids()]]
         return self.segments.counts(self.labels != first) > 0
 

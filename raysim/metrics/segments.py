@@ -97,7 +97,7 @@ def floating(values: ArrayLike) -> Rows:
 
 
 def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each ``h`` in order the ``lengths[h]`` numbers ``starts[h], starts[h] + 1, ...``, in one array.
+    """Return ranges of consecutive numbers, concatenated: range ``h`` has ``lengths[h]`` numbers, from ``starts[h]``.
 
     >>> ranges(np.array([7, 0, 3]), np.array([2, 0, 3])).tolist()
     [7, 8, 3, 4, 5]

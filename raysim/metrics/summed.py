@@ -1,7 +1,7 @@
 """Metrics that follow from one sum over rows, so that noise can be added to the sum.
 
 A row's contribution to the sum has a public bound, from the number of classes or the declared range of the label.
-Unbiased noise keeps sums unbiased; metrics are clipped to their range after they are computed.
+Noisy sums are not clipped, so that they stay unbiased. Only the metrics computed from them are clipped to their range.
 """
 
 from __future__ import annotations

@@ -21,20 +21,21 @@ TOLERANCE = 1e-5
 """The relative tolerance of the search for a noise multiplier. The search never returns less noise than needed."""
 
 LONGER, NEAR = 10.0, 3e-4
-"""The search for a noise multiplier first discretises losses in steps ``LONGER`` times as long as usual. It then
-searches with usual steps around this result: within ``NEAR`` in the multiplier's logarithm, or wider if needed."""
+"""The search for a noise multiplier first discretises losses in steps ``LONGER`` times as long as usual. A second
+search with usual steps starts from the multiplier found. It changes the multiplier's logarithm by up to ``NEAR``, or by
+more if needed."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """The steps in which privacy losses are discretised; longer steps never make epsilon smaller.
 
 ``INTERVAL`` is the default of dp-accounting. For patients at several hospitals, :func:`epsilon` uses
-``COARSE_INTERVAL``, and :func:`rough` uses ``ROUGH_INTERVAL``. ``COARSE_INTERVAL`` increases epsilon by about 1/5000,
-and ``ROUGH_INTERVAL`` by 1/100 for thousands of rounds.
+``COARSE_INTERVAL``, and :func:`rough` uses ``ROUGH_INTERVAL``. ``COARSE_INTERVAL`` increases epsilon by about 0.02 %;
+``ROUGH_INTERVAL`` increases it by 1 % for thousands of rounds.
 """
 
 LARGE = 50.0
 """For epsilons above this value, discretisation steps are proportional to epsilon. The longer steps increase epsilon by
-less than 1/100,000."""
+less than 0.001 %."""
 
 MOST_DISTRIBUTIONS = 6
 """The largest number of different releases for which privacy loss distributions are computed; each takes up to a
@@ -171,8 +172,7 @@ def _distribution(event: Event, interval: float) -> Any:
 def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, delta: float) -> float:
     """Return the smallest noise multiplier whose epsilon at ``delta`` is at most ``target``.
 
-    ``events_of(multiplier)`` are the releases that a run makes with this noise multiplier, of which at least one has
-    this noise.
+    ``events_of(multiplier)`` returns all releases of a run; at least one of them must have this noise multiplier.
     """
     from scipy.optimize import brentq
 

@@ -37,8 +37,8 @@ class StepNormals:
     :func:`normals`.
 
     Numbers from a stream are in float32. They are computed by the transformation of G. E. P. Box, M. E. Muller: *A Note
-    on the Generation of Random Normal Deviates*, Ann. Math. Statist. 29, 1958, in a third of ``standard_normal``'s
-    time.
+    on the Generation of Random Normal Deviates*, Ann. Math. Statist. 29, 1958. This takes a third of the time of
+    ``standard_normal``.
     """
 
     def __init__(self, origin: Origin, steps: int, seed: int, purpose: str, *key: int) -> None:

@@ -1,7 +1,7 @@
 """Noisy sums over privacy units (patients or single rows): each unit's contribution is clipped.
 
 Noisy statistics, metrics and sums for preprocessing use :func:`noisy_sum`. Model updates, sums of programs and the bits
-of adaptive clipping do not. Adding or removing one unit changes a sum by at most the norm to which the unit was
+of adaptive clipping do not use it. Adding or removing one unit changes a sum by at most the norm to which the unit was
 clipped.
 """
 
@@ -34,7 +34,7 @@ class Hidden(Protocol):
 
 @dataclass(frozen=True)
 class Bounds:
-    """The norms to which vectors are clipped. A sum adds one vector for each patient (or row)."""
+    """The norms to which the vector of each patient (or row) is clipped before the vectors are added."""
 
     absolute: float
     """The 1-norm, for Laplace noise."""

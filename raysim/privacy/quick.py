@@ -63,7 +63,7 @@ def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: fl
 def epsilon_at_several(
     steps: Sequence[tuple[float, float, int]], places: int, delta: float, others: float = 0.0
 ) -> float:
-    """Return an upper bound of the epsilon of a patient with data at any ``places`` of the hospitals.
+    """Return an upper bound of the epsilon of a patient with data at ``places`` hospitals, whichever these are.
 
     ``steps`` has the noise multiplier, the sampling probability and the number of steps of each hospital. ``others`` is
     the sum of ``1 / multiplier^2`` over one hospital's other releases, as in :func:`epsilon`.
@@ -122,7 +122,7 @@ def _converted(whole: Floats, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
-    """Return a noise multiplier for which the bound :func:`epsilon` of at least one step is at most ``target``.
+    """Return a noise multiplier for which the bound :func:`epsilon` is at most ``target``; ``steps`` is at least 1.
 
     Raises ``ValueError`` if there is none: even with very large noise, the bound at a given delta stays above a
     positive value.

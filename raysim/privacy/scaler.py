@@ -19,7 +19,9 @@ _SUMMED = ", in one secure sum"
 
 
 def is_summed(named: str) -> bool:
-    """Return whether the noise with this :attr:`ScalerNoise.named` is in one secure sum; False for an empty text."""
+    """Return whether the noise that ``named`` identifies (see :attr:`ScalerNoise.named`) is in one secure sum; False
+    for an empty text.
+    """
     return named.endswith(_SUMMED)
 
 
@@ -51,8 +53,8 @@ class ScalerNoise:
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
         """Return the noisy sum ``[K]`` of a hospital's ``rows [n, K]``, whose entries must be from -1 to 1.
 
-        The sum of the rows of each privacy unit is clipped to the largest norm of a single row. ``unit [n]`` has the
-        unit of each row. ``hospitals`` is the number of hospitals that send sums.
+        The sum of the rows of each privacy unit is clipped to the largest norm that a single row can have. ``unit [n]``
+        has the unit of each row. ``hospitals`` is the number of hospitals that send sums.
         """
         bounds = _of_a_row(rows.shape[1])
         return noisy_sum(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)

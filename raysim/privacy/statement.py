@@ -49,14 +49,15 @@ class Statement:
     clip: float = math.inf
     """The norm to which updates, or the gradients of patients or rows, are clipped."""
     by_hospital: Mapping[str, tuple[float, float]] | None = None
-    """The smallest (``least``), the ``median`` and the largest (``most``) of hospitals' epsilons, each with the same
-    statistic of hospitals' noise multipliers. None unless each hospital adds noise to its own gradient steps."""
+    """Three statistics over hospitals: the smallest (``least``), the ``median`` and the largest (``most``). Each value
+    is a pair: the statistic of hospitals' epsilons, and of their noise multipliers. None unless each hospital adds
+    noise to its own gradient steps."""
     releases: Mapping[str, Sequence[Sequence[Written]]] | None = None
     """For each adversary, the noisy releases to which a privacy unit may contribute: one list for all hospitals, or one
     for each hospital. None if unknown."""
     at_two_hospitals: float | None = None
-    """The largest epsilon of a patient with rows at two hospitals, against an outsider, for only the messages with
-    noise. None if the privacy unit is not a patient."""
+    """The largest epsilon against an outsider of a patient with rows at two hospitals; only messages with noise count.
+    None if the privacy unit is not a patient."""
 
     noise: Origin = "system"
     """Where the noise's random numbers come from: a seed (``seeded``), or the operating system (``system``)."""

@@ -27,10 +27,10 @@ from raysim.storage import resume
 from raysim.storage.manifest import Manifest
 
 SHELF, LOCK = "folds-", ".lock"
-"""The prefix of a comparison's folder in the cache, and the suffix of its lock file."""
+"""The prefix of a comparison's folder in the cache, and the suffix of the empty folder that is locked for it."""
 
 STARTING = 60.0
-"""A free lock younger than this many seconds may belong to a comparison that has created it and is about to hold it."""
+"""Free locks younger than this many seconds are not removed: their comparison may be about to take them."""
 
 COLUMNS = ("prepared", "raw")
 """Names of the two versions of a fold's data in the cache. The first is prepared for the configuration's own model, the
@@ -38,7 +38,7 @@ second for models that need other column preparation."""
 
 
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
-    """Return the strategy whose runs also serve to evaluate ``entry`` at hospitals that are left out of training.
+    """Return the strategy whose runs are used to evaluate ``entry`` at hospitals that are left out of training.
 
     If hospitals train alone under ``entry``, this is a strategy of joint training with the same preparation of data, if
     there is one. In all other cases, it is ``entry``.
@@ -57,7 +57,7 @@ def hosts(entries: Sequence[Entry]) -> list[Entry]:
 
 
 class FoldRuns:
-    """The runs of all strategies, seeds and folds in which the hospitals of the fold are left out of training.
+    """The runs in which the hospitals of a fold are left out of training, for all strategies, seeds and folds.
 
     The federation of a fold exists only during its runs, because the federations of many folds would fill the disk.
     ``together`` is the number of concurrent runs. Concurrent runs are mostly for different folds or seeds, so that few
@@ -78,8 +78,8 @@ class FoldRuns:
         """Prepare the runs for the comparison in ``folder``. Runs whose results are already stored there are not
         repeated.
 
-        ``ticket`` is the id in the comparison's ``resume.json``. ``served`` has the names of the models that each
-        strategy evaluates.
+        ``ticket`` is the id in the comparison's ``resume.json``. ``served`` has, by strategy label, the names of the
+        models that are evaluated.
         """
         self._config, self._folder, self._ticket, self._served = config, folder, ticket, served
         self._shelf = f"{SHELF}{ticket}"
@@ -99,7 +99,7 @@ class FoldRuns:
         self.runs = [self._run(*each) for each in self._asked]
 
     def judged(self, ended: Iterable[tuple[Run, Result | Exception]], out: Manifest) -> list[Judged]:
-        """Evaluate the left-out hospitals whenever a run in ``ended`` has ended.
+        """Evaluate each run that ``ended`` yields, at the hospitals that the run left out.
 
         Returns the results in the order of folds, then seeds, then strategies.
         """

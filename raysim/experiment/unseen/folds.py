@@ -51,7 +51,7 @@ class Fold:
 
 
 class LeftOut(NamedTuple):
-    """A run from whose training the hospitals of a fold were left out."""
+    """A run that left the hospitals of a fold out of training."""
 
     fold: Fold
     config: Config

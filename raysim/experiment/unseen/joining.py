@@ -39,11 +39,12 @@ RIDGE = 1.0
 """The L2 penalty on the weights of a head that a joining hospital fits to its labelled rows."""
 
 SAME = 1e-9
-"""Largest standard deviation at which an output of the body counts as constant, relative to max(1, ``|mean|``)."""
+"""An output of the body counts as constant if its standard deviation is at most this number times max(1, ``|mean|``),
+where ``mean`` is the output's mean."""
 
 
 NOBODY = "nobody"
-"""The value of ``served_by`` for a hospital at which no model can be used without labelled rows."""
+"""The value of ``served_by`` for a hospital at which no model can be used."""
 
 
 class Joined(NamedTuple):
@@ -60,8 +61,8 @@ def joined(
     """Return hospital ``h``'s predictions by a model that was adapted to the hospital's labelled rows. ``rows`` has the
     indices of these rows among the hospital's test rows.
 
-    Models are fine-tuned only if ``how`` is ``fine_tune``. ``served`` names the model; ``defined``: whether this model
-    can be used at the hospital without labelled rows. Returns None if there is no adapted model.
+    Models are fine-tuned only if ``how`` is ``fine_tune``. ``served`` names the model, and ``defined`` tells whether
+    the hospital can use this model without labelled rows. Returns None if there is no adapted model.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
@@ -71,8 +72,8 @@ def joined(
 
 
 def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Train hospital ``h``'s own model as a participant trains alone. ``joined`` has the indices of the labelled rows
-    among hospital ``h``'s test rows.
+    """Train a model on only the labelled rows of hospital ``h``, as a participant that trains alone does. ``joined``
+    has the indices of the labelled rows among hospital ``h``'s test rows.
 
     Returns None if the labelled rows have fewer than two different labels, or if the training yields no model
     ``served``.
@@ -101,7 +102,7 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
 
     ``joined`` has the indices of the labelled rows among the hospital's test rows. The head's weights have an L2
     penalty of :data:`RIDGE`. Returns None if the labelled rows have fewer than two different labels, or if there are
-    more than two classes. Returns None also if the hospital does not use a single model of the server, or if the
+    more than two classes. Returns None also if the hospital does not use exactly one of the server's models, or if the
     model's output is not linear in the head.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
@@ -175,7 +176,7 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
     """Fine-tune a model for hospital ``h`` on the hospital's labelled rows. ``served`` names the model.
 
     ``joined`` has the indices of the labelled rows among the hospital's test rows. Returns None if there are no such
-    rows, if the hospital does not use a single model of the server, or if ``served`` is the recalibrated model.
+    rows, if the hospital does not use exactly one of the server's models, or if ``served`` is the recalibrated model.
     """
     row = _chosen(run, served, h, joined)
     if row is None or not len(joined):
@@ -198,8 +199,8 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
     """Choose a cluster for hospital ``h`` by its labelled rows, and return the predictions of the cluster's model.
 
-    ``joined`` has the indices of these rows among the hospital's test rows. Returns None if the hospital uses the
-    chosen model also without labels.
+    ``joined`` has the indices of these rows among the hospital's test rows. Returns None if the hospital would use the
+    same model without labelled rows.
 
     The predictions are NaN if no model can be chosen.
     """
@@ -260,7 +261,7 @@ def _row(run: LeftOut, served: str, h: int) -> int | None:
 
 
 def _bound(run: LeftOut, h: int, precision: str = "") -> tuple[Model, NDArray[Any], NDArray[Any]]:
-    """Return the model for computations, with all features and labels of hospital ``h``.
+    """Return the model, ready for computations, and the features and labels of all rows of hospital ``h``.
 
     The model computes in ``precision``; empty means the configured precision.
     """

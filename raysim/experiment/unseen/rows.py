@@ -1,6 +1,4 @@
-"""The rows on which models are evaluated at a fold's hospitals, by model and number of labelled rows that adapt the
-model.
-"""
+"""The evaluated rows of a fold's hospitals, for each model and each number of labelled rows that adapt the model."""
 
 from __future__ import annotations
 
@@ -60,7 +58,8 @@ class JudgedRows:
     margins: NDArray[Any]
     """The model's output for each row, ``[n]``, or for each row and class, ``[n, C]``; NaN if no model can be used."""
     ranked: NDArray[Any]
-    """The outputs by which rows are ranked: those before a recalibration with the hospital's labelled rows."""
+    """The model's outputs before recalibration with the hospital's labelled rows; AUROC and AUPRC are computed from
+    them."""
     y: NDArray[Any]
     patients: NDArray[np.int64]
     place: int
@@ -102,8 +101,8 @@ class Judged:
     folder: Path
     """The folder of the run's files."""
     rows: Mapping[tuple[str, Joins], tuple[JudgedRows, ...]]
-    """The evaluated rows of each hospital of the fold. The key is the model's name and how many (or ``all``)
-    labelled rows of the hospital adapt the model."""
+    """The evaluated rows of each hospital of the fold. The key is a pair: the model's name, and the number of labelled
+    rows (or ``all``) that adapt the model."""
     everything: Mapping[str, AllRows]
     """All rows of each hospital of the fold, by the hospital's name."""
     notes: tuple[str, ...]
@@ -189,11 +188,11 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
 def _joining(
     federation: Federation, h: int, seed: int, section: UnseenSection
 ) -> tuple[NDArray[np.int64], dict[Joins, int]]:
-    """Return a random order of hospital ``h``'s test rows, and how many of the first rows are labelled for each
-    configured number.
+    """Return a random order of hospital ``h``'s test rows, in which labelled rows come first, and the actual number of
+    labelled rows for each configured number.
 
     Either all rows of a patient are labelled or none, so there may be fewer labelled rows than configured. Configured
-    numbers that leave too few rows for evaluation are omitted. If all are omitted, the only number is 0.
+    numbers that leave too few rows for evaluation are omitted. If all are omitted, the result has only 0 labelled rows.
     """
     people = federation.identities[federation.rows(h, "test")]
     present, turn = np.unique(people, return_inverse=True)

@@ -35,8 +35,8 @@ IN_THE_LARGE = "calibration_in_the_large"
 ERROR = REGRESSION.headline
 
 SKILL = "log_loss_skill"
-"""A metric: 1 minus the ratio of two log losses, the model's and that of always predicting the share of events among
-the participants' training rows."""
+"""A metric: 1 minus a ratio, the model's log loss divided by the log loss of a constant prediction. The constant is the
+share of events among the participants' training rows."""
 
 FEWEST_ROWS = 10
 """Smallest number of rows for which the variance of a hospital's log loss is computed."""
@@ -45,13 +45,13 @@ FEWEST_DECISIONS = 30
 """Hospitals with fewer rows than this are left out of the mean gain in net benefit."""
 
 MOST_LACKING = 0.1
-"""Means of the ratio of observed to expected events, and of calibration in the large, are undefined if more than this
-share of hospitals lacks the rows that they need: see :func:`_many_lack`."""
+"""If more than this share of hospitals has too few events or other rows, two means over hospitals are undefined: the
+ratio of observed to expected events, and calibration in the large. See :func:`_many_lack`."""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
-    """Make ``unseen.csv``: one row per strategy, model, seed, left-out hospital, and number of its rows that adapt the
-    model.
+    """Make ``unseen.csv``: one row per strategy, model, seed, left-out hospital and ``k``, the number of the hospital's
+    labelled rows that adapt the model.
     """
     return pd.concat([_by_hospital(each, task, clinical) for each in unseen], ignore_index=True)
 
@@ -91,8 +91,8 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
 def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSection | None) -> pd.DataFrame:
     """Make ``unseen_summary.csv``: means over hospitals by strategy, model, metric and ``k``.
 
-    ``k`` is the number of labelled rows that adapt the model. ``table`` is the result of :func:`by_hospital`. There are
-    no rows for a label of more than two classes.
+    ``k`` is the number of labelled rows that adapt the model. ``table`` is the result of :func:`by_hospital`.
+    ``unseen_summary.csv`` is empty for a label of more than two classes.
     """
     rows = []
     for strategy, model, k in dict.fromkeys((each.strategy, each.model, each.k) for each in unseen):
@@ -141,7 +141,8 @@ def _within(found: Pooled, most: float) -> Pooled:
 
 
 def _many_lack(n: NDArray[Any], lacking: NDArray[Any]) -> bool:
-    """Return whether more than the share :data:`MOST_LACKING` of hospitals with rows have too few of them for a metric.
+    """Return whether too many hospitals lack the rows that a metric needs: more than the share :data:`MOST_LACKING` of
+    all hospitals with rows.
 
     ``lacking [H]`` marks these hospitals. A mean over the other hospitals would be biased.
     """
@@ -149,9 +150,9 @@ def _many_lack(n: NDArray[Any], lacking: NDArray[Any]) -> bool:
 
 
 def _pooled_ratio(ratio: NDArray[Any], n: NDArray[Any], events: NDArray[Any]) -> Pooled:
-    """Pool the logarithms of hospitals' ratios of observed to expected events. The result has ratios, except ``tau``.
-
-    The logarithm is undefined for hospitals without events. The result is NaN if too many hospitals have none.
+    """Pool the logarithms of hospitals' ratios of observed to expected events. The result has ratios, but ``tau`` is
+    the standard deviation of the logarithms. Hospitals without events are left out; if they are too many, the result is
+    NaN.
     """
     if _many_lack(n, events < 1):
         ratio = np.full_like(ratio, np.nan)
@@ -169,7 +170,9 @@ def _pooled_ratio(ratio: NDArray[Any], n: NDArray[Any], events: NDArray[Any]) ->
 
 
 def _pooled_errors(mae: NDArray[Any], rmse: NDArray[Any], rows: NDArray[Any]) -> Pooled:
-    """Pool hospitals' mean absolute errors, with a spread between hospitals of at most a few times their mean."""
+    """Pool hospitals' mean absolute errors. The standard deviation between hospitals is at most
+    :data:`WIDEST_UNBOUNDED` times the mean of these errors.
+    """
     known = np.isfinite(mae) & np.isfinite(rmse)
     unit = float(mae[known].mean()) if known.any() else 1.0
     mae, rmse = np.where(known, [mae, rmse], np.nan)
@@ -198,7 +201,8 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
 
 
 def _smoothed(variance: NDArray[np.float64], rows: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the variance of each hospital's mean over its ``rows [H]``, with the same variance per row for all.
+    """Return the sampling variance of each hospital's mean over its ``rows [H]``, if a single row has the same variance
+    at all hospitals.
 
     ``variance [H]`` are the variances computed from each hospital's own rows.
 
@@ -249,10 +253,10 @@ def differences(
     """Make ``unseen_difference.csv``: differences of AUROC per strategy and model; empty unless the label has two
     classes.
 
-    One row has hospitals' AUROC when they take part in training minus their AUROC when left out. Another row has the
-    AUROC at left-out hospitals minus the AUROC of the reference at the same hospitals. The reference is the model of
-    the strategy ``reference`` that :func:`~raysim.report.tables.baseline_of` returns. In this second row, models are
-    adapted with the smallest configured number of labelled rows.
+    One row has the AUROC at hospitals that take part in training, minus the AUROC at the same hospitals when left out.
+    Another row has the AUROC at left-out hospitals minus the AUROC of the reference at the same hospitals. The
+    reference is the model of the strategy ``reference`` that :func:`~raysim.report.tables.baseline_of` returns. In this
+    second row, models are adapted with the smallest configured number of labelled rows.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
     models = list(dict.fromkeys((each.strategy, each.model) for each in at_once))
@@ -302,8 +306,8 @@ def _sums(of: Mapping[int, Unseen]) -> list[NDArray[np.float32]]:
 def _seen_less_unseen(
     results: Sequence[Result], left_out: Sequence[Judged], strategy: str, model: str
 ) -> Paired | None:
-    """Return the paired difference of hospitals' AUROC, on the same test rows: when taking part in training, minus when
-    left out.
+    """Return hospitals' AUROC when they take part in training minus their AUROC when left out, paired on the same test
+    rows.
 
     Returns None if a run is missing or has no data on the covariance of AUROC.
     """

@@ -1,4 +1,4 @@
-"""``raysim validate``: how an existing model performs at every hospital of a federation, and at the next hospital.
+"""``raysim validate``: how an existing model performs at every hospital of a federation, and what to expect at others.
 
 The model is evaluated on all rows of each hospital, or only on the test rows if it was trained on the same data
 with the same split.
@@ -125,8 +125,8 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
 
 
 def _check_classes(exported: Exported, classes: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for a model without two classes, and ``DataError`` if the model's event is the first
-    of ``classes`` instead of the second. Without preprocessing, the model's classes are unknown.
+    """Raise ``ConfigError`` if the model does not have two classes, and ``DataError`` if its event is the first of
+    ``classes`` instead of the second. A model exported without preprocessing is not checked: its classes are unknown.
     """
     theirs = None if exported.preprocessing is None else list(exported.preprocessing.classes)
     if theirs is not None and len(theirs) != 2:

@@ -1,7 +1,7 @@
-"""The figure of a regression's coefficients: the most certain ratios, with two kinds of interval.
+"""The figure of a regression's coefficients: those with the strongest evidence, with two kinds of interval.
 
-Ratios are per standard deviation of a numeric column, so that columns are comparable, and per unit of the column. The
-figure is a table on the page, and a chart in a separate file.
+Effects are given per standard deviation of a numeric column, so that columns are comparable, and also per unit of the
+column. The figure is a table on the page, and a chart in a separate file.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ def _with_interval(triple: tuple[float, float, float]) -> str:
 
 
 def _short(value: float) -> str:
-    """Format an estimate with at least :data:`FIGURES` significant digits, but at most as many decimals."""
+    """Format an estimate with at least :data:`FIGURES` significant digits. Small estimates have fewer, because there
+    are at most :data:`FIGURES` decimals.
+    """
     if not math.isfinite(value):
         return "undefined"
     size = math.floor(math.log10(abs(value))) if value else 0
