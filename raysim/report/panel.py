@@ -1,4 +1,4 @@
-"""The headline metrics of all models, hospitals and seeds as arrays, from which pairs of models are compared."""
+"""The main metrics of all models, hospitals and seeds as arrays, from which pairs of models are compared."""
 
 from __future__ import annotations
 
@@ -82,8 +82,9 @@ class Panel:
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
     """The sums ``[H, B]`` that hospitals sent, by the indices of model and seed."""
     alike: Mapping[tuple[int, int, int], Alike]
-    """By the indices of two models and a seed: the first model's main metric and sums on the rows of the second model,
-    which is evaluated on fewer rows."""
+    """The main metric and sums of a first model on the rows of a second model that is evaluated on fewer rows, by the
+    indices of first model, second model and seed.
+    """
     names: tuple[str, ...] = ()
 
     @staticmethod
@@ -179,10 +180,10 @@ class Panel:
         return paired(ours, theirs, rows, patients=self._patients(first, second, counted))
 
     def _patients(self, first: Key, second: Key | None, rows: Floats) -> Floats | None:
-        """Return the variance, due to patients, of each hospital's sum over seeds of ``rows`` times the difference.
+        """Return, for each hospital, the variance due to patients of a weighted sum of differences over seeds.
 
-        The difference is the metric of ``first`` minus that of ``second``; without a ``second`` model, it is the metric
-        of ``first``. ``rows`` are weights by seed and hospital. Returns None if sketches are missing.
+        A difference is the metric of ``first`` minus that of ``second``; without a ``second`` model, it is the metric
+        of ``first``. ``rows`` are the weights by seed and hospital. Returns None if sketches are missing.
         """
         if not rows.size:
             return None
@@ -214,7 +215,7 @@ class Panel:
 
 
 def _in_order(hospitals: Sequence[str], values: NDArray[Any], order: Mapping[str, int]) -> NDArray[Any]:
-    """Reorder the rows of ``values`` from the order of ``hospitals`` to ``order``; hospitals without a row get NaN."""
+    """Move the row of each hospital in ``values`` to its index in ``order``; hospitals without a row get NaN."""
     ordered = np.full((len(order), *values.shape[1:]), np.nan, dtype=values.dtype)
     known = [(order[name], h) for h, name in enumerate(hospitals) if name in order]
     to, of = np.array(known, dtype=np.int64).reshape(-1, 2).T

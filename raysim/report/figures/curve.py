@@ -22,8 +22,8 @@ def curve_figure(
     """Plot the mean and the variance of a metric over hospitals against the values of a hyper-parameter.
 
     ``table`` has the columns ``line`` (the strategy), ``<field>`` (the value), ``seed``, ``mean`` and ``variance``.
-    Lines are means over seeds, with a band of one standard deviation; they are horizontal for strategies without
-    ``field``. ``scale`` is that of the vertical axes, ``linear`` or ``log``. ``names`` has the display name of each
+    Lines are means over seeds, with a band of one standard deviation. A strategy without ``field`` has a horizontal
+    line. ``scale`` is the scale of the vertical axes, ``linear`` or ``log``. ``names`` has the display name of each
     strategy in ``line``.
     """
     lines = list(dict.fromkeys(table["line"]))
@@ -67,7 +67,7 @@ def curve_figure(
 
 
 def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:
-    """Return the mean over seeds at each value of the hyper-parameter, ascending, with the limits of a band.
+    """Return the mean over seeds and the limits of its band, for each value of the hyper-parameter in ascending order.
 
     A strategy without the hyper-parameter has one row, with index NaN.
     """

@@ -33,7 +33,7 @@ WIDE, HIGH = 160.0, 20.0
 class Difference:
     """A difference from the reference strategy, with its 95 % confidence interval; NaN where undefined.
 
-    Texts have ``digits`` decimals.
+    As text, it has ``digits`` decimals.
     """
 
     value: float
@@ -55,7 +55,7 @@ class Row:
     reference: bool
 
     def differences(self, columns: int) -> tuple[Difference, ...]:
-        """Return the differences from the reference strategy: of the mean and, with two ``columns``, of the worst
+        """Return the difference of the mean from the reference strategy and, if ``columns`` is 2, that of the worst
         decile.
         """
         return (self.mean, self.worst)[:columns]
@@ -115,7 +115,8 @@ def _between(evidence: Evidence, i: int) -> Difference:
 def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: float = float("nan")) -> Difference:
     """Return the difference of one metric between the model ``key`` and the reference strategy.
 
-    ``level`` is the reference's metric, which limits the interval; NaN if unknown.
+    ``level`` is the reference's metric; NaN if unknown. The interval of a difference of AUROCs is cut to the values
+    that are possible with this ``level``.
     """
     rows = differences[(differences["strategy"] == key[0]) & (differences["model"] == key[1])]
     rows = rows[rows["figure"] == figure]
@@ -194,7 +195,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
 
 
 def _few(axis: Axis) -> Axis:
-    """Return the axis with only two ticks, 0 and the farthest from 0; more would overlap."""
+    """Return the axis with two ticks only: 0 and the tick farthest from 0. More ticks would overlap."""
     far = max(axis.ticks, key=abs)
     labelled = [(tick, text) for tick, text in zip(axis.ticks, axis.texts, strict=True) if tick in (0.0, far)]
     return replace(axis, ticks=tuple(tick for tick, _ in labelled), texts=tuple(text for _, text in labelled))

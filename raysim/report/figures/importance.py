@@ -1,4 +1,4 @@
-"""Figures of a model's use of columns: permutation importance, and the mean prediction at each value of a column."""
+"""Figures on how a model uses columns: permutation importance, and the mean prediction at each value of a column."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Names = Mapping[Key, str]
 Looks = Mapping[Key, svg.Style]
 
 FEW_DOTS = 40
-"""A model with more dots than this in a chart has smaller, half-transparent dots."""
+"""If a model has more dots than this in a chart, its dots are smaller and half transparent."""
 
 
 def by_size(
@@ -35,8 +35,8 @@ def by_size(
 ) -> list[svg.Figure]:
     """Plot each hospital's main metric (AUROC or MAE), the mean over seeds, by its number of rows.
 
-    A line has the slope on hospital size (size bias) from ``table`` (:func:`raysim.report.tables.comparison`). Unless
-    ``first`` is empty, panels of other models are collapsed.
+    The slope of a line is the model's size bias in ``table`` (:func:`raysim.report.tables.comparison`). If ``first``
+    names models, the panels of all other models are collapsed.
     """
     if hospitals is None or hospitals.empty:
         return []

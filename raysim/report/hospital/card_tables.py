@@ -30,7 +30,7 @@ class Measured:
 
     keys: frozenset[Key] = frozenset()
     texts: Mapping[str, Mapping[At, str]] = field(default_factory=dict)
-    """For each metric of :data:`PRINTED`, values with intervals as texts."""
+    """For each metric of :data:`PRINTED`, the texts of its values with their intervals."""
     alerts: Mapping[At, float] = field(default_factory=dict)
     """The share of patients whose predicted risk is at least the threshold."""
     thresholds: tuple[float, ...] = ()
@@ -86,7 +86,8 @@ def left(
 ) -> Callable[[int], list[list[str]]]:
     """Return a function that builds a hospital's table of traffic from the hospital's index.
 
-    A row has the rounds in which the hospital took part and the bytes that it sent, as ranges over seeds.
+    A row is about one strategy. It has the number of rounds in which the hospital took part and the bytes that the
+    hospital sent, both as ranges over seeds.
     """
     sent = {label: _ends([sent_in(result) for result in results if result.label == label]) for label in titles}
     took = participation(hospitals)
@@ -118,7 +119,7 @@ def _ends(runs: Sequence[Mapping[str, NDArray[np.int64]]]) -> dict[str, tuple[ND
 
 
 def _bytes(low: int, high: int) -> str:
-    """Format exact numbers of bytes.
+    """Format the lowest and the highest number of bytes over seeds, without rounding.
 
     >>> _bytes(1632, 1632), _bytes(0, 280)
     ('1,632 bytes', '0 to 280 bytes, by seed')
@@ -127,7 +128,7 @@ def _bytes(low: int, high: int) -> str:
 
 
 def participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return in words in how many rounds each hospital took part, by strategy and hospital; empty if rounds are not
+    """Return a phrase on the rounds in which each hospital took part, by strategy and hospital; empty if rounds are not
     counted.
     """
     if not {"participated", "rounds"} <= set(hospitals):

@@ -25,7 +25,7 @@ OVERALL = (
     ("sensitivity_at_specificity", "sensitivity at specificity {at:g}", 3),
     ("specificity_at_sensitivity", "specificity at sensitivity {at:g}", 3),
 )
-"""The columns of the table without decision thresholds: metric, heading and decimals."""
+"""The columns without decision thresholds in the table of clinical metrics: metric, heading and decimals."""
 
 LEAST = 5
 """Values based on fewer rows than this are removed from pages for sharing."""

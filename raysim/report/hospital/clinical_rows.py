@@ -99,7 +99,9 @@ class ClinicalRows:
         return replace(self, figures=figures.reset_index(drop=True), calibration=large, net_benefit=curve)
 
     def _confusion(self, at: float) -> tuple[float, float, float, float]:
-        """Return the numbers of true and false positives, false and true negatives at ``at``; 0 if unknown."""
+        """Return the numbers of true positives, false positives, false negatives and true negatives at the threshold
+        ``at``; 0 if unknown.
+        """
         rows = {name: row for name, each in self.by_figure.items() for row in each if row["at"] == at}
         if not {"sensitivity", "ppv"} <= set(rows) or np.isnan(rows["sensitivity"]["value"]):
             return 0.0, 0.0, 0.0, 0.0

@@ -96,9 +96,11 @@ class Gains:
 
 
 def by_chance(judged: int) -> str:
-    """Return at most how many of ``judged`` hospitals gain by chance on average, if there is no true difference.
+    """Return, as text, the largest mean number of ``judged`` hospitals that gain by chance, if there is no true
+    difference.
 
-    An interval lies above 0 in at most 2.5 % of cases; the wide intervals of several seeds do so far less often.
+    An interval lies above 0 in at most 2.5 % of cases. The intervals of several seeds are wide, and lie above 0 far
+    less often.
     """
     expected = 0.025 * judged
     return number(expected, 0 if expected >= 2 else 1)

@@ -162,8 +162,8 @@ def recommended_gains(
     """Return each hospital's gain from the recommended model over training alone or, if no model was trained alone,
     over the reference strategy.
 
-    ``by_itself`` is the model of training alone to use if several were trained alone. Returns None without a model to
-    compare with, or without a run of the recommended strategy.
+    If several models were trained alone, the recommended model is compared with ``by_itself``. Returns None without a
+    model to compare with, or without a run of the recommended strategy.
     """
     base = compared_with(results, reference, recommended, by_itself)
     if base is None or all(result.label != recommended[0] for result in results):

@@ -66,7 +66,7 @@ def answer_from(
 
     - ``evidence``: the paired differences between the compared strategies; None for a run, and if no main metric is
       defined.
-    - ``noise``: by model, the part of the differences between hospitals that chance alone explains.
+    - ``noise``: by model, the differences between hospitals compared with chance.
     - ``before``: the first sentences, such as sentences on training and privacy.
     - ``names``: display names of the models in sentences.
     """
@@ -140,8 +140,8 @@ def _references(evidence: Evidence) -> list[str]:
 
 
 def _between_hospitals(noise: Noise) -> list[str]:
-    """Return sentences on differences beyond chance: between hospitals, with hospital size, and between groups of
-    patients.
+    """Return sentences on whether performance differs beyond chance: between hospitals, with hospital size, and between
+    groups of patients.
     """
     sentences = [noise.floor.sentence()]
     if np.isfinite(noise.slope.low):

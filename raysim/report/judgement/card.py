@@ -1,7 +1,8 @@
 """The decision card: the findings of a comparison or of one run for a reader who has to act on them.
 
-A card has one line for each finding. The headline repeats the findings that forbid a use of the model; if one forbids
-every use, it may omit the others. The card is shown on pages and in the terminal, and stored in ``answer.json``.
+A card has one line for each finding. The headline repeats the findings that forbid a use of the model. If one finding
+forbids every use, the headline may omit the others. The card is shown on pages and in the terminal, and stored in
+``answer.json``.
 """
 
 from __future__ import annotations
@@ -124,14 +125,14 @@ class Card:
 
     - ``estimate``, ``low``, ``high``: the ratio of observed to expected events over all rows, with its interval.
     - ``state``: the state of the line on calibration.
-    - ``at_least``: a lower bound on the number of hospitals with wrong risks, of ``of`` tested hospitals.
+    - ``at_least``: a lower bound on the number of hospitals with wrong risks. ``of``: the number of tested hospitals.
     - ``named``: the hospitals whose risks are demonstrably wrong.
     """
     harmed: Mapping[str, Any] | None = None
     """The hospitals that lose by using the model; None if losses were not tested.
 
     - ``against``: the name of the model to compare with, such as training alone.
-    - ``at_least``: a lower bound on the number of hospitals that lose, of ``of`` tested hospitals.
+    - ``at_least``: a lower bound on the number of hospitals that lose. ``of``: the number of tested hospitals.
     - ``named``: the hospitals that demonstrably lose.
     """
 

@@ -3,8 +3,8 @@
 :func:`raysim.report.judgement.compose.alone_is_taken` decides whether training alone is recommended instead.
 
 The intervals of all pairs of methods hold jointly. A method is better than another if the interval of their difference
-demonstrates it. Two methods are equivalent if neither is better, and this interval lies between minus and plus
-:data:`raysim.statistics.differences.paired.EQUIVALENT`.
+demonstrates it. Two methods are equivalent if neither is better, and the interval of their difference lies between
+minus and plus :data:`raysim.statistics.differences.paired.EQUIVALENT`.
 
 A method is unbeaten if no other method is better than it. The rules apply in this order:
 
@@ -105,5 +105,5 @@ def choose(
 
 
 def _best(values: NDArray[np.float64], among: Sequence[int]) -> int:
-    """Return which of ``among`` has the largest of ``values``, the first if several are equal; NaN ranks last."""
+    """Return the index in ``among`` with the largest of ``values``, or the first of equal ones; NaN ranks last."""
     return max(among, key=lambda i: (-np.inf if np.isnan(values[i]) else values[i], -i))

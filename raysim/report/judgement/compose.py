@@ -81,7 +81,7 @@ def comparison_card(
     - ``results``: the runs; may be empty.
     - ``hospitals``: the metrics of each hospital, as described in :mod:`raysim.report.tables`.
     - ``names``: display names of the models.
-    - ``noise``: by model, what chance alone explains of the differences between hospitals.
+    - ``noise``: by model, the differences between hospitals compared with chance.
     - ``compared``: whether methods were compared; if not, no method is recommended.
     """
     if evidence is None:

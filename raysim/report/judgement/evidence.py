@@ -33,7 +33,7 @@ from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated, tests
 
 FEWEST_SMALL = 5
-"""A difference at small hospitals is reported only if the metric is defined at this many of them."""
+"""A difference at small hospitals is reported only if the metric is defined at this many of them or more."""
 
 
 @dataclass(frozen=True)
@@ -92,19 +92,19 @@ class Evidence:
     over_alone_small: AtSome | None
     """The recommended method's main metric minus that of training alone, at small hospitals.
 
-    Small hospitals have fewer training rows than the median. None if both metrics are defined at fewer than
-    :data:`FEWEST_SMALL` of these, if training rows are not counted, or if training alone was not run.
+    Small hospitals have fewer training rows than the median. None if fewer than :data:`FEWEST_SMALL` small hospitals
+    have both metrics, if training rows are not counted, or if training alone was not run.
     """
     over_alone_two_classes: tuple[int, AtSome] | None
     """The number of hospitals that trained on one class only, and the recommended method's main metric minus that of
     training alone at all other hospitals.
 
-    None if there are no such hospitals, or if training alone was not run.
+    None if no hospital trained on one class only, or if training alone was not run.
     """
     learners: tuple[str, ...] = ()
     """The kinds of models, the simplest first; may be empty."""
     over_alone_tests: int = 0
-    """The number of pairs of a method and a model trained alone whose intervals hold jointly."""
+    """The number of pairs of a method and a model trained alone. The intervals of all these pairs hold jointly."""
 
     @property
     def one_seed(self) -> bool:
@@ -147,7 +147,7 @@ class Evidence:
         return bool(self.better[self.base].any() or self.better[:, self.base].any())
 
     def pair(self, i: int, j: int) -> Paired:
-        """Return the difference of methods ``i`` and ``j``: the one with the smaller index minus the other."""
+        """Return the difference of methods ``i`` and ``j``: the method with the smaller index minus the other."""
         return self.differences[min(i, j), max(i, j)]
 
     def between(self, i: int, j: int) -> tuple[float, Limits]:
@@ -184,7 +184,7 @@ def evidence_from(
 
     - ``per_seed`` and ``hospitals``: tables as in :mod:`raysim.report.tables`.
     - ``reference``: the strategy that the others are compared with.
-    - ``sent``: from :func:`raysim.report.panel.sent`; gives the variance over patients.
+    - ``sent``: from :func:`raysim.report.panel.sent`. The variance due to patients is computed from it.
     - ``alone``: the labels of strategies in which hospitals train alone.
     """
     rows = complete(per_seed)

@@ -84,8 +84,8 @@ def chance(gap: WithinGap) -> str:
 
 
 def treated(gaps: Sequence[WithinGap]) -> list[str]:
-    """Return a sentence for each attribute of which one group demonstrably attends hospitals where the model performs
-    better.
+    """Return sentences on groups of patients that demonstrably attend hospitals where the model performs better, one
+    for each such attribute.
     """
     apart = holm([gap.composition.p for gap in gaps]) <= ALPHA
     return [_treated(gap) for gap, demonstrated in zip(gaps, apart, strict=True) if demonstrated]

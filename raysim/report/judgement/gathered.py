@@ -93,7 +93,7 @@ def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, ke
 
 
 def per_patient(federation: Federation, part: str) -> float:
-    """Return the mean number of rows of a patient in one ``part`` of the rows."""
+    """Return the mean number of rows per patient in one ``part`` of the data, such as ``test``."""
     rows = ranges(federation.bounds[:, PARTS.index(part)], federation.sizes(part))
     # Sorting takes a hundredth of the time of np.unique, whose hashes of consecutive numbers collide.
     patients = np.sort(federation.identities[rows])
@@ -195,8 +195,9 @@ def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tup
 def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> tuple[Limits, bool]:
     """Return the interval of a model's mean main metric, and whether it covers other hospitals of the same kind.
 
-    If this interval includes an AUROC of 0.5, and the narrower one for these hospitals and trained models does not, the
-    narrower one is returned. A wide interval from few hospitals or seeds is no evidence against the model.
+    If an interval that covers other hospitals includes an AUROC of 0.5, and the narrower interval for these hospitals
+    and trained models lies above 0.5, the narrower one is returned: a wide interval from few hospitals or seeds is no
+    evidence against the model.
     """
     if kind.larger and level.difference in (0.0, 1.0) and data is not None:
         return _without_spread(level.difference, data), True
@@ -230,7 +231,7 @@ def visible_sizes(evidence: Evidence) -> list[float]:
     """Return the smallest differences from the recommended method that this comparison detects with 80 % power.
 
     The list has one difference for each method that does not demonstrably differ from the recommended one; it is empty
-    with a single seed. An impossible difference is given as infinite.
+    with a single seed. A difference that the AUROC cannot reach is infinite.
     """
     if evidence.one_seed:
         return []
@@ -245,8 +246,8 @@ def visible_sizes(evidence: Evidence) -> list[float]:
 def visible_from_alone(evidence: Evidence) -> list[float]:
     """Return the smallest difference of the recommended method from training alone that is detected with 80 % power.
 
-    The list is empty if the difference is demonstrated, if training alone was not run, or with a single seed. An
-    impossible difference is given as infinite.
+    The list is empty if the difference is demonstrated, if training alone was not run, or with a single seed. A
+    difference that the AUROC cannot reach is infinite.
     """
     if evidence.alone is None or evidence.over_alone_intervals[evidence.best].shows:
         return []

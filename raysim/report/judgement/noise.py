@@ -34,7 +34,7 @@ FEWEST_DRAWS = 40
 """The smallest number of federations simulated: with 40, the smallest p-value is 1/41, below 2.5 %."""
 
 MOST_HOSPITALS = 10_000_000
-"""The largest number of hospitals in all federations simulated for one true spread; but there are at least
+"""The federations simulated for one true spread have at most this many hospitals in total, unless there are only
 :data:`FEWEST_DRAWS` federations.
 """
 
@@ -98,8 +98,8 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
     """Compare each model's differences between hospitals with chance, for the first seed; empty for more than two
     classes.
 
-    Only a hospital with at least ``minimum_events`` rows of each class can be the one with the lowest AUROC. For a
-    numeric label, only a hospital with at least this many rows can be the one with the highest error.
+    The lowest AUROC is sought among hospitals with at least ``minimum_events`` rows of each class. For a numeric label,
+    the highest error is sought among hospitals with at least this many rows.
     """
     if not results:
         return {}

@@ -44,7 +44,8 @@ class Row:
 def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool], ...]:
     """Return the columns of the main table.
 
-    Each has the metric, heading, whether larger is better (None: neither), decimals, and whether numbers have signs.
+    A column has its metric, heading, whether larger values are better (None: neither larger nor smaller ones),
+    decimals, and whether numbers have signs.
     """
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])

@@ -95,7 +95,7 @@ class Material:
 
     @property
     def best(self) -> Key | None:
-        """The recommended one of the federated models; None without ``evidence``.
+        """The recommended federated model; None without ``evidence``.
 
         The decision card may recommend training alone instead.
         """
@@ -140,7 +140,7 @@ class Section:
     markup: str | Mapping[str, str]
     """The template of the section's body, or a template for each sheet, by the sheet's ``name``."""
     values: Callable[[Material], Values] = _nothing
-    """Returns the values for the template, besides those of the page."""
+    """Returns the section's own values for the template, which also gets the values of the page."""
     place: int = 0
     """The sections of runs and comparisons are in ascending order of this number."""
     visible: Callable[[Values], object] = lambda values: True
@@ -165,7 +165,7 @@ class Sheet:
     top: str = ""
     """The markup above the sections."""
     dated: str = ""
-    """The text behind ``kind`` in the same line, such as the date."""
+    """The text after ``kind`` on the same line, such as the date."""
     wide: bool = False
     """Whether the page is as wide as the screen, and lists its sections at the top."""
     scripts: tuple[str, ...] = ()

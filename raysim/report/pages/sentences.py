@@ -54,7 +54,7 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
 
 
 def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str, Any]:
-    """Return a table of the worst tenth of hospitals under the last model, at most :data:`NAMED`, worst first.
+    """Return a table of the worst tenth of hospitals under the last model, at most :data:`NAMED` rows, worst first.
 
     The table is empty without ``hospitals``. With a single seed, metrics have intervals over patients if ``hospitals``
     has intervals.

@@ -59,7 +59,7 @@ PLOTS = ("first", "forest", "accuracy_figures", "equity", "costs", "method")
 """The values that are lists of figures. Only figures that are in :data:`FIGURES` and not collapsed are kept."""
 
 NAMING = frozenset(("harm", "calibration"))
-"""The findings from whose lines on the decision card parentheses with hospitals' names are removed."""
+"""The findings whose lines on the decision card lose their parentheses with hospitals' names."""
 
 UNITS = r"(?:rows?|events?|non-events?|patients?|stays?(?! as\b)|deaths?|admissions?)"
 SMALL = re.compile(rf"(?<![\w.,])([0-{LEAST - 1}](?:\.\d+)?)( (?:\w+ )?{UNITS}\b)")
@@ -104,7 +104,7 @@ def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pseudonyms(names: Sequence[str]) -> list[str]:
-    """Return a pseudonym for each of ``names``; none contains one of ``names``, except names that are numbers."""
+    """Return pseudonyms for ``names``. No pseudonym contains any of ``names``, except names that are numbers."""
     digits = len(str(len(names)))
     for prefix in ("Site", "Clinic", "Place", "Unit"):
         chosen = [f"{prefix} {k + 1:0{digits}d}" for k in range(len(names))]
@@ -139,7 +139,9 @@ def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
 
 
 def small(hospital: Mapping[str, Any]) -> bool:
-    """Whether a hospital may have, with some seed, fewer than :data:`LEAST` patients with or without the event."""
+    """Whether a hospital may have, with any seed, fewer than :data:`LEAST` evaluated rows, rows with the event or rows
+    without it; True without counts.
+    """
     counts: Mapping[str, Sequence[float]] = hospital["counts"]
     for heading, (low, high) in counts.items():
         if heading.startswith("Events"):
@@ -239,7 +241,7 @@ def _clean(value: Any, pseudonym_of: Mapping[str, str]) -> Any:
 def _sentence(text: str, pseudonym_of: Mapping[str, str]) -> str:
     """Replace names by pseudonyms, and numbers of rows or patients below :data:`LEAST` by a phrase.
 
-    Parentheses that contain a name that is a number are removed.
+    If a hospital's name is a number, parentheses that contain this name are removed.
     """
     text = _without_lists(text, [name for name in pseudonym_of if name.isdigit()])
     words = sorted((name for name in pseudonym_of if name and not name.isdigit()), key=len, reverse=True)

@@ -63,7 +63,7 @@ def calibration(
 ) -> tuple[dict[str, Any], Line]:
     """Return the content of ``calibration`` in ``answer.json``, and the decision card's line.
 
-    ``hospitals`` are names. ``others`` are names and calibrations of alternative models.
+    ``hospitals`` has the hospitals' names. ``others`` has the names and calibrations of alternative models.
     """
     bound = own.by_hospital.bound
     named = [hospitals[h] for h in bound.named]

@@ -25,14 +25,14 @@ class Verdict:
     one_seed: bool
     alone_taken: bool
     act_at: str
-    """The risk from which one would act on a prediction, such as ``20 %``; empty if net benefit was not measured."""
+    """The lowest risk at which one would act, such as ``20 %``; empty if net benefit was not measured."""
     cautions: tuple[str, ...] = ()
     """Clauses that limit the recommendation without forbidding a use."""
     recalibrated: bool = False
     larger: bool = True
     """Whether larger values of the main metric are better."""
     stands: str = "is the reference"
-    """A verb phrase: why the method is recommended, although it is not demonstrably better than training alone."""
+    """The reason for recommending a method that is not demonstrably better than training alone, as a verb phrase."""
     models: str = ""
     """A sentence on more complex models that are not demonstrably better; may be empty."""
 
@@ -89,7 +89,8 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
 def _take(verdict: Verdict, ranking: bool, off: str) -> list[str]:
     """Return sentences on which method to use, and for what.
 
-    ``ranking`` says whether a fault leaves only the use for ranking; ``off`` is a clause on wrong risks, or empty.
+    ``ranking`` says whether, because of a fault, the model may only be used for ranking. ``off`` is a clause on wrong
+    risks; may be empty.
     """
     name = verdict.taken
     only = f"for ranking, not for risks ({off})" if off else "for ranking, not for risks"

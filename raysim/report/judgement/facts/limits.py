@@ -22,10 +22,10 @@ JUDGED_ROWS = 0.5
 """A method is recommended only if at least this share of evaluated rows is at hospitals with a defined main metric."""
 
 SEVERAL_ROWS = 1.5
-"""The mean number of a patient's evaluated rows from which the text says that rows are taken as independent."""
+"""The text says that rows are taken as independent if a patient has at least this many evaluated rows on average."""
 
 FEW_ROWS = 10
-"""Hospitals with fewer evaluated rows of the rarer class than this are counted in the text."""
+"""The text counts the hospitals that have fewer evaluated rows of the rarer class than this."""
 
 NOT_OUTSIDE = Line(
     "unseen",
@@ -39,7 +39,7 @@ NOT_OUTSIDE = Line(
 NOT_OUTSIDE_OF_OTHERS = replace(
     NOT_OUTSIDE, remedy="add each hospital's predictions by models trained without it", setting=""
 )
-"""The line for predictions of other programs, which raysim cannot train again."""
+"""The line for predictions of other programs, whose models raysim cannot train."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Data:
     tested: tuple[float, ...] = ()
     """Each hospital's number of evaluated rows, the mean over seeds; empty if the label does not have two classes."""
     outside: tuple[str, ...] = ()
-    """The evaluated hospitals without training or validation rows; empty if no hospital has such rows, or if counts are
-    not public.
+    """The evaluated hospitals without training or validation rows; empty if no hospital has training or validation
+    rows, or if counts are not public.
     """
 
     trained: bool = True
@@ -136,9 +136,9 @@ def limits(
 ) -> Line:
     """Write the decision card's line on what the data cannot show.
 
-    ``pair`` is the recommended method's difference from another method; None if there is none. ``visible`` has the
-    smallest differences detected with 80 % power (infinity: no difference can be detected), by a phrase on the compared
-    methods. Differences are printed with ``digits`` decimals.
+    ``pair`` is the recommended method's difference from another method; None if there is none. ``visible`` maps a
+    phrase on the compared methods to the smallest differences detected with 80 % power (infinity: no difference can be
+    detected). Differences are printed with ``digits`` decimals.
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:
