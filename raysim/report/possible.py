@@ -44,8 +44,9 @@ def within(interval: Limits, low: float, high: float, widest: float = math.inf) 
 def difference(interval: Limits, larger: bool, reference: float = math.nan) -> Limits:
     """Cut the interval of a difference of two AUROCs to the range from ``-reference`` to ``1 - reference``.
 
-    ``reference`` is the subtracted AUROC; NaN if unknown. An uninformative interval becomes :data:`NOTHING`. If
-    ``larger`` is False, the interval of a difference of errors is returned unchanged.
+    ``reference`` is the subtracted AUROC; NaN if unknown. An uninformative interval becomes :data:`NOTHING`. ``larger``
+    says whether larger values of the metric are better. If it is False, the metric is an error, and its interval is
+    returned unchanged.
     """
     if not larger:
         return interval
@@ -56,7 +57,8 @@ def difference(interval: Limits, larger: bool, reference: float = math.nan) -> L
 def level(interval: Limits, larger: bool) -> Limits:
     """Cut the interval of an AUROC to the range from 0 to 1, or return :data:`NOTHING` if the cut interval is too wide.
 
-    If ``larger`` is False, the interval is one of an error, and is cut at 0 only.
+    ``larger`` says whether larger values of the metric are better. If it is False, the metric is an error, and its
+    interval is cut at 0 only.
     """
     if not larger:
         return within(interval, 0.0, math.inf)
@@ -65,9 +67,9 @@ def level(interval: Limits, larger: bool) -> Limits:
 
 
 def visible(size: float, larger: bool, reference: float = math.nan) -> bool:
-    """Whether an AUROC can be both higher and lower than the AUROC ``reference`` (NaN if unknown) by ``size``.
+    """Whether an AUROC can differ from the AUROC ``reference`` by ``size`` in both directions.
 
-    For an error (``larger`` is False), every finite size is possible.
+    ``reference`` is NaN if unknown. For an error (``larger`` is False), every finite size is possible.
     """
     if not math.isfinite(size):
         return False

@@ -1,4 +1,4 @@
-"""The tables of a comparison, from one row per strategy, model and seed.
+"""The tables of a comparison, computed from ``per_seed`` and ``hospitals``.
 
 - ``per_seed`` has the columns ``strategy, model, seed`` and the metrics of :func:`raysim.metrics.equity.equity`.
 - ``hospitals`` has the columns ``strategy, model, seed, hospital, n_train, n_test, auroc``.
@@ -46,7 +46,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 
 
 def figures_in(table: Container[str]) -> tuple[str, ...]:
-    """Return the names of the metrics that a comparison with these columns reports."""
+    """Return the names of the metrics that a comparison reports if its ``table`` has these columns."""
     kind = reporting(table)
     return kind.headline, *kind.secondary, *EQUITY
 
@@ -54,8 +54,8 @@ def figures_in(table: Container[str]) -> tuple[str, ...]:
 def comparison(per_seed: pd.DataFrame, hospitals: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return one row for each strategy and model, with the mean of each metric over seeds.
 
-    With ``hospitals``, the mean of the main metric is over hospitals and seeds, weighted by test rows, like the mean of
-    its differences. A mean leaves out undefined values. Further columns are:
+    With ``hospitals``, the main metric is averaged over hospitals and seeds, weighted by test rows, as in
+    :func:`differences`. A mean leaves out undefined values. Further columns are:
 
     - ``<metric>_std``: the standard deviation over seeds (``ddof=1``); NaN for fewer than two seeds.
     - ``seeds``: the number of seeds.
@@ -88,7 +88,7 @@ def comparison(per_seed: pd.DataFrame, hospitals: pd.DataFrame | None = None) ->
 
 
 def few(table: pd.DataFrame) -> bool:
-    """Whether too few hospitals have a defined main metric for a worst decile, and for a slope on hospital size."""
+    """Whether too few hospitals have a defined main metric to report a worst decile and a slope on hospital size."""
     return "judged" in table and bool(table["judged"].max() < FEW_HOSPITALS)
 
 
@@ -101,17 +101,18 @@ def differences(
 ) -> pd.DataFrame:
     """Return the differences in metrics of every strategy and model from the baseline.
 
-    Columns are ``strategy, model, figure, mean, std, pairs, low, high``; ``figure`` names the metric. ``pairs``
-    is the number of seeds in which both models have the metric; ``mean`` and ``std`` are over these seeds. Without
-    ``hospitals``, ``low`` and ``high`` are NaN. With ``hospitals``:
+    Columns are ``strategy, model, figure, mean, std, pairs, low, high``; ``figure`` names the metric. ``pairs`` is the
+    number of seeds in which the metric is defined for both the model and the baseline; ``mean`` and ``std`` are over
+    these seeds. Without ``hospitals``, ``low`` and ``high`` are NaN. With ``hospitals``:
 
     - The ``mean`` of the main metric is over all hospitals and seeds where it is defined under both models. Its 95 %
       interval allows for other hospitals of the same kind (:class:`raysim.statistics.differences.paired.Paired`).
     - The 95 % interval of the worst decile needs :data:`raysim.report.panel.MANY_HOSPITALS` hospitals
       (:func:`raysim.statistics.differences.worst_decile.worst_decile_difference`).
 
-    ``sent`` is from :func:`raysim.report.panel.sent`. The baseline is the ``global`` model of the strategy ``baseline``
-    or, if there is none, the strategy's first model. There are no rows if the baseline was not run.
+    ``sent`` is from :func:`raysim.report.panel.sent`. The baseline is the ``global`` model of the strategy
+    ``baseline``, or the strategy's first model if no model is ``global``. There are no rows if the baseline was not
+    run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]
@@ -152,7 +153,8 @@ def _where_both_are_defined(
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     """Return the equity metrics of two models by seed, over the hospitals where the main metric of both is defined.
 
-    Returns None if the main metric is defined at the same hospitals under both models, or at no hospital under both.
+    Returns None if the main metric is defined at the same hospitals under both models, or if no hospital has it defined
+    under both.
     """
     kind = reporting(hospitals)
     table = hospitals if "stays" in hospitals else hospitals.assign(stays=0)

@@ -38,7 +38,8 @@ class Aggregation:
     bound: float = 1.0
     """For ``norm_bound``: the 2-norm to which each update is clipped."""
     nu: float = 1e-6
-    """For ``geometric_median``: an update closer than this to the current point is weighted as if at this distance."""
+    """For ``geometric_median``: an update closer than ``nu`` to the current point is weighted as if its distance were
+    ``nu``."""
     kept: int | None = None
     """For ``multi_krum``: the number of updates that are averaged (at most all ``m``); None means ``m - f``."""
 
@@ -61,8 +62,8 @@ class Aggregation:
         - ``centre [P]``: where centred clipping starts; None means 0.
         - ``root [P]``: the update that the server trusts, for FLTrust.
         - ``order [m]``: the order in which updates fill buckets; None means the order of ``updates``.
-        - ``weights [m]``: the updates' weights, for the rules in :data:`raysim.robust.breakdown.WEIGHTED` without
-          pre-aggregation.
+        - ``weights [m]``: the updates' weights. They are used only without pre-aggregation, and only by the rules in
+          :data:`raysim.robust.breakdown.WEIGHTED`.
 
         If there are too few updates for the rule's formula, the number ``f`` of updates assumed to be wrong is lowered
         until the formula is defined. Bulyan of fewer than three updates is their mean. Raises ``ValueError`` if there

@@ -20,8 +20,8 @@ class Aggregate:
     update: Floats
     """The aggregated update, ``[P]``."""
     admitted: Floats | None = None
-    """The weight of each update in the aggregate, ``[m]``. For Bulyan, the mean over coordinates; for FLTrust, the
-    weight of the scaled update. None for ``median`` and ``trimmed_mean``."""
+    """The weight of each update in the aggregate, ``[m]``. For Bulyan, this is the mean of the weights in all
+    coordinates; for FLTrust, the weight of the scaled update. None for ``median`` and ``trimmed_mean``."""
     selects: bool = False
     """Whether a weight of 0 in ``admitted`` means that the rule rejected the update."""
 
@@ -54,8 +54,8 @@ def distances_to(point: Floats, updates: Floats) -> Floats:
 def squared_distances(updates: Floats) -> Floats:
     """Return an array ``[m, m]`` with the squared distances between all pairs of updates.
 
-    The median is subtracted from the updates first. For nearly equal vectors far from the origin, a product of matrices
-    would lose all digits of their difference.
+    The median is subtracted from the updates first. Otherwise the matrix product would lose all digits of the
+    differences between nearly equal updates far from the origin.
     """
     centred = updates - np.median(updates, axis=0)
     squares = np.einsum("ip,ip->i", centred, centred)

@@ -37,10 +37,10 @@ def threshold(given: Literal["auto"] | int, degree: int) -> int:
 
 def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
     """Return, for each of the hospitals ``ids [m]``, the neighbours with which it shares masks, in ascending order.
-    ``count`` is the number of neighbours: all other hospitals, or an even number.
+    ``count`` is the number of neighbours of each hospital; it is even, or at least ``m - 1``.
 
-    If not all are neighbours, the hospitals are on a ring, in a random order that differs between rounds. Neighbours
-    are then the next ``count / 2`` hospitals on either side.
+    If ``count`` is at least ``m - 1``, all other hospitals are neighbours. Otherwise hospitals are on a ring, in a
+    random order that differs between rounds, and neighbours are the next ``count / 2`` hospitals on either side.
     """
     m = len(ids)
     if count >= m - 1:

@@ -4,9 +4,9 @@ K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine
 
 Pairs of neighbouring hospitals agree on masks that cancel in the sum, and each hospital adds a mask of its own. Each
 hospital divides the secrets behind its masks into shares. The hospital and its neighbours store these shares. After the
-sum, the remaining hospitals reveal shares of two kinds of secrets: of the own mask of a hospital whose vector is in the
-sum, and of the private key of a hospital that sent only shares. They never reveal both for the same hospital.
-Arithmetic is modulo 2^64, so that the sum of masked vectors equals the sum of the vectors to the last bit.
+sum, the remaining hospitals reveal shares of one secret of each hospital that sent shares: the secret behind its own
+mask if its vector is in the sum, else its private key. They never reveal both for the same hospital. Arithmetic is
+modulo 2^64, so that the sum of masked vectors equals the sum of the vectors to the last bit.
 
 Secrets are generated from the run's seed. The protocol is simulated and protects nobody.
 """
@@ -52,8 +52,8 @@ class SecureSum:
     ids: Ids
     """The hospitals of the group, ``[m]``, ascending."""
     neighbours: int
-    """The number of neighbours with which each hospital shares masks; see :func:`raysim.secure.graph.neighbours`. If
-    the group has fewer other hospitals, all of them are neighbours."""
+    """The number of neighbours with which each hospital shares masks; see :func:`raysim.secure.graph.neighbours`. In a
+    group with fewer other hospitals, all of them are neighbours."""
     threshold: int
     """The number of shares from which a secret can be reconstructed."""
     minimum: int

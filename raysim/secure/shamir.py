@@ -13,7 +13,8 @@ PRIME = 2**256 + 297
 
 def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME) -> dict[int, int]:
     """Divide ``secret`` into shares ``{point: value}``, one for each of ``points``. The values are those of a
-    polynomial modulo ``prime``. Its coefficients, from the constant on, are ``secret`` and then ``coefficients``.
+    polynomial modulo ``prime``. Its constant term is ``secret``; the ``coefficients`` of the other terms are in
+    ascending order of degree.
 
     The number of shares needed to compute the secret is the number of ``coefficients`` plus one. Raises ``ValueError``
     if a point is 0 modulo ``prime``.

@@ -44,6 +44,6 @@ def down(around: int, *, shares: bool = True) -> int: ...
 def down(around: int, *, shares: Flags) -> NDArray[np.int64]: ...
 def down(around: int, *, shares: bool | Flags = True) -> int | NDArray[np.int64]:
     """Return the bytes that a hospital with ``around`` neighbours receives in a secure sum: its neighbours' public keys
-    and, with ``shares``, its neighbours' shares. ``shares`` says whether the hospital has sent secret shares itself.
+    and, if it has sent secret shares itself (``shares``), its neighbours' shares.
     """
     return PUBLIC * around + around * SHARES * shares

@@ -1,4 +1,4 @@
-"""Exports a run's model as a folder that works without raysim, with its preprocessing.
+"""Exports a run's model and its preprocessing as a folder that works without raysim.
 
 Networks are exported as a program of ``torch.export`` or as ONNX; linear models also as plain JSON; trees as plain
 JSON, as a model of xgboost, or as ONNX. Torch programs, and ONNX models of trees, are rejected if their outputs differ
@@ -124,7 +124,7 @@ def check_format(form: Format | None) -> None:
 
 
 def _writer(predictor: Predictor, owner: str, form: Format) -> Write:
-    """Return a function that writes the parameters ``owner`` of a run's model to a path."""
+    """Return a function that writes a run's model to a path, with the parameters that ``owner`` names."""
     there = formats(predictor.model)
     if form not in there:
         name = reading.resolve(predictor.folder / "config.yaml", reads=("model",)).model.learner

@@ -39,14 +39,14 @@ class Exported:
     class.
     """
     preprocessing: Preprocessing | None
-    """The preprocessing of the source's columns; None if these columns, which must be numbers, are the features."""
+    """The preprocessing of the source's columns; None if these columns are the features; they must then be numbers."""
     trained_on: Mapping[str, Any] | None = None
     """Digests of the training data, from :func:`raysim.serving.trained_on.trained_on`; empty or None if
     they are unknown."""
 
     @staticmethod
     def open(path: Path) -> Exported:
-        """Open the model at ``path``. Raises ``ConfigError`` if there is none that can be used."""
+        """Open the model at ``path``. Raises ``ConfigError`` if there is no usable model."""
         if path.is_dir():
             check_plain(path)
             if not (path / DESCRIBED).is_file():

@@ -54,7 +54,7 @@ class Evaluated:
     hospitals: NDArray[np.str_]
     """The name of the hospital of each row, ``[n]``."""
     offsets: NDArray[np.int64]
-    """The rows of hospital ``h`` of ``H`` are those from ``offsets[h]`` up to ``offsets[h + 1]``."""
+    """``[H + 1]`` for ``H`` hospitals: hospital ``h`` has the rows from ``offsets[h]`` to ``offsets[h + 1] - 1``."""
 
     @staticmethod
     def of(predictor: Predictor, federation: Federation, part: str) -> Evaluated:
@@ -152,7 +152,7 @@ def _within(offsets: NDArray[np.int64], seed: int, column: str, repeat: int) -> 
 def _settings(
     column: Numeric | Categorical, rows: Evaluated, values: list[int], features: list[int]
 ) -> list[tuple[object, NDArray[np.float32]]]:
-    """Return the column's values for partial dependence: each as a text, and as values of its features."""
+    """Return the column's values for partial dependence: each as a text, and as the values of the column's features."""
     settings: list[tuple[object, NDArray[np.float32]]] = []
     first, width = features[0], len(features)
     if isinstance(column, Numeric):

@@ -62,9 +62,10 @@ class Predictor:
         - the columns of predictions that :func:`raysim.metrics.predictions.predictions` names;
         - ``scored_by``: the name of the parameters that scored the row, such as ``global`` or ``personal/north``.
 
-        ``hospital`` replaces the table's column of hospitals. ``model`` is the name of one of the run's models; None
-        means the headline model. Rows of a hospital that did not take part in the run are scored by the run's model for
-        such hospitals, and a warning names the hospital. If ``table`` is a data frame, the result has its index.
+        ``hospital`` is the hospital of all rows; None means that the table's column of hospitals is used, if there is
+        one. ``model`` is the name of one of the run's models; None means the headline model. Rows of a hospital that
+        did not take part in the run are scored by the run's model for such hospitals, and a warning names the hospital.
+        If ``table`` is a data frame, the result has its index.
 
         Raises ``DataError`` for a table that does not fit, and for an unknown hospital if the run has no model
         for it. Raises ``ConfigError`` for a ``model`` that was not used for any hospital.

@@ -31,8 +31,8 @@ GROUPED = {
     ",": rf"{BEYOND}(?:{SPACED}|(?:\.[0-9]{{3}})+)(?:,[0-9]+)?",
     None: rf"{BEYOND}(?:(?:{SPACED})(?:\.[0-9]+)?|(?:,[0-9]{{3}})+\.[0-9]+|(?:,[0-9]{{3}}){{2,}})",
 }
-"""Patterns of numbers with thousands separators, by decimal mark. Under None the mark is a point, and ``1,234`` does
-not match, because its comma may be a decimal mark."""
+"""Patterns of numbers with thousands separators, by decimal mark. None stands for an unspecified mark: it is taken as a
+point, but ``1,234`` does not match, because its comma may be a decimal mark."""
 SHARES = {"half": 0.5, "limit": 1.0, "missing": float("nan")}
 
 
@@ -48,8 +48,8 @@ def features(rows: pd.DataFrame) -> Any:
     For trees, a missing value stays NaN, and a category is given by its index.
 
     Raises ``ValueError``, which names the column, if a column is missing, or has dates or times as Python objects,
-    infinite numbers, or texts instead of numbers. It is also raised for missing values if training had preprocessing
-    ``none``.
+    numbers too large for float32, or texts instead of numbers. Missing values also raise it if training had
+    preprocessing ``none``.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]

@@ -1,6 +1,6 @@
 """Writes boosted trees as plain JSON, as a model of xgboost, and as ONNX (TreeEnsembleRegressor of ``ai.onnx.ml``).
 
-xgboost and ONNX add the values of trees in single precision. xgboost has only conditions "less than": ``x <= e``
+xgboost and ONNX add the values of trees in single precision. Splits in xgboost can only test "less than", so ``x <= e``
 becomes ``x < e'``, where ``e'`` is the next larger number in single precision.
 """
 

@@ -65,10 +65,10 @@ MOST_PANELS = 2
 
 
 def served_alike(table: pd.DataFrame, names: Names, looks: Looks, noise: Mapping[Key, Noise]) -> list[svg.Figure]:
-    """Plot measures of dispersion over hospitals, compared with chance; empty without ``noise``.
+    """Plot measures of dispersion over hospitals, compared with chance.
 
-    A band contains the value in 95 % of simulated federations whose hospitals have equal true performance. ``table`` is
-    from :func:`raysim.report.tables.comparison`.
+    Only models in ``noise`` are plotted; without any, the list is empty. A band contains the value in 95 % of simulated
+    federations whose hospitals have equal true performance. ``table`` is from :func:`raysim.report.tables.comparison`.
     """
     keys = [key for key in names if key in noise and noise[key].floor.figures]
     charts = []

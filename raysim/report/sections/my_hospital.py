@@ -12,8 +12,8 @@ NOBODY: Values = {"hospitals": [], "tables": []}
 def values(material: Material) -> Values:
     """Return a card (a short text) for each hospital, and the hospitals' gains from the recommended model.
 
-    For a run, the gains are replaced by each hospital's main metric. There are no cards without runs, or if there are
-    too many hospitals.
+    On the page of a single run, each hospital's main metric replaces the gains. There are no cards without runs, or if
+    there are too many hospitals.
     """
     results, hospitals, best = material.results, material.hospitals, material.best
     cards: Values = NOBODY

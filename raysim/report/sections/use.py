@@ -8,7 +8,7 @@ RUN = "{{ parts.gallery(use) }}\n"
 
 
 def values(material: Material) -> Values:
-    """Return the figures on calibration and decisions, and versions of them for sharing."""
+    """Return the figures on calibration and decisions; also without parts based on few patients, for pages to share."""
     supplement = material.supplement
     return {"use": list(supplement.use), "use_shared": [figure.tree() for figure in supplement.use_shared]}
 

@@ -16,7 +16,7 @@ from raysim.metrics.labels import TaskKind
 
 
 def sentence(figures: AttackFigures, kind: TaskKind) -> str:
-    """Describe an attack and its effect on honest hospitals; ``kind`` is that of the label."""
+    """Describe an attack and its effect on honest hospitals; ``kind`` is the kind of the label."""
     headline = kind.headline
     mean, worst = figures.honest[headline], figures.honest["worst_decile"]
     change, cost = figures.change[headline], figures.price.get(headline, math.nan)

@@ -19,8 +19,8 @@ from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, sm
 def sentence(results: Sequence[Result], key: Key, by_itself: Key | None) -> str:
     """Return a sentence on whether the gain of the model ``key`` over training alone is larger at small hospitals.
 
-    ``by_itself`` is the model of training alone. The sentence is empty without such a model, if the label does not have
-    two classes, or if sizes are not public.
+    ``by_itself`` is the model of training alone, None if it was not run. The sentence is empty if it was not run, if
+    the label does not have two classes, or if sizes are not public.
     """
     alone = {result.seed: result for result in results if by_itself and result.label == by_itself[0]}
     ours = {result.seed: result for result in results if result.label == key[0] and result.seed in alone}
@@ -46,9 +46,9 @@ def sentence(results: Sequence[Result], key: Key, by_itself: Key | None) -> str:
 
 
 def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """Estimate the slope of hospitals' gains from one model over another on the logarithm of the hospitals' ``sizes``.
+    """Regress hospitals' gains from one model over another on the logarithm of their ``sizes``.
 
-    ``pairs`` has, for each seed, what hospitals sent about the two models.
+    ``pairs`` has, for each seed, the statistics that hospitals sent: those of the one model, then those of the other.
     """
     seeds = [one_seed(model, against) for model, against in pairs]
     gains = np.mean([seed.difference for seed in seeds], axis=0)

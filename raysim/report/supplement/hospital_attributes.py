@@ -31,8 +31,8 @@ def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.Dat
 
     Columns are ``strategy, model, attribute, value, hospitals``, the metric, ``low`` and ``high``. The mean is over
     seeds, and over hospitals with a defined metric, weighted by test rows. The column ``hospitals`` is the number of
-    these hospitals. ``low`` and ``high`` are the 95 % interval for hospitals of the same kind, NaN for one hospital.
-    The arguments are as in :meth:`raysim.report.panel.Panel.of`.
+    these hospitals. ``low`` and ``high`` are the mean's 95 % interval for hospitals of the same kind; NaN if there is
+    only one hospital. The arguments are as in :meth:`raysim.report.panel.Panel.of`.
     """
     panel = Panel.of(hospitals, sent)
     place = {name: h for h, name in enumerate(federation.hospitals)}

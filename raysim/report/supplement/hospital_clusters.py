@@ -34,7 +34,7 @@ ClusterMeans = tuple[list[str], NDArray[np.float64], list[list[str]]]
 
 - the names of the quantities;
 - the means minus those of all hospitals, in standard deviations over hospitals, ``[R, K]``;
-- the means as texts, one row for each quantity; texts of features are in standard deviations, as in the second part.
+- the means as texts, one row for each quantity; for a feature, the texts of its values in the second part.
 """
 
 

@@ -34,9 +34,9 @@ def protocol(
 ) -> pd.DataFrame:
     """Return one row for each strategy and model, with four columns for each metric.
 
-    - ``<metric>``: the mean over seeds. ``<metric>_margin``: half the width of its 95 % interval.
-    - ``<metric>_improved``, ``<metric>_hospitals``: the first and second result of :func:`improved`, against the
-      strategy ``reference``. Both are absent if this strategy was not run.
+    - ``<metric>``: the mean over seeds. ``<metric>_margin``: half the width of the mean's 95 % interval.
+    - ``<metric>_improved``, ``<metric>_hospitals``: the two results of :func:`improved` against the strategy
+      ``reference``; absent if ``reference`` was not run.
 
     If ``overlap`` is given, columns ``overlap_<k>`` follow: how far the k most important features of two clusters'
     models overlap. ``overlap`` has the rows of ``feature_overlap.csv``; the other tables are as in
@@ -61,8 +61,8 @@ def improved(
 ) -> tuple[int, int]:
     """Count the hospitals where a metric is strictly better under the model ``candidate`` than under ``against``.
 
-    ``figure`` is the metric, averaged over the seeds in which it is defined under both models. Also returns the number
-    of hospitals with such a seed.
+    ``figure`` names the metric, which is averaged over the seeds in which it is defined under both models. Also returns
+    the number of hospitals with at least one such seed.
     """
     sides = []
     for strategy, model in (candidate, against):
@@ -76,7 +76,7 @@ def improved(
 
 
 def printed(folder: Path, reference: str) -> Table | None:
-    """Return the table that ``compare`` prints from the ``protocol.csv`` in this folder; None without the file."""
+    """Return the table that ``compare`` prints from ``protocol.csv`` in ``folder``; None without the file."""
     if not (folder / "protocol.csv").exists():
         return None
     protocol = read_csv(folder / "protocol.csv")

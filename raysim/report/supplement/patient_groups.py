@@ -38,8 +38,7 @@ def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
     - ``gap``: the largest difference between groups over the rows of all hospitals, averaged over seeds.
     - ``within``: the largest difference between groups within a hospital, averaged over hospitals and seeds.
     - ``gap_std``, ``within_std``: the standard deviations over seeds.
-    - ``undefined``: the number of pairs of hospital and group with rows but without a defined metric; the maximum over
-      seeds.
+    - ``undefined``: how often a group has rows at a hospital, but no defined metric there; the maximum over seeds.
     """
     rows = []
     for key, group in per_seed.groupby(KEYS, sort=False):

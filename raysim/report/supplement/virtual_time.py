@@ -16,7 +16,7 @@ from raysim.report.tables import KEYS, labels
 from raysim.report.terminal.tables import titled
 
 AXES = (("virtual_seconds", 1.0, "virtual time, seconds"), ("bytes", 1e6, "megabytes exchanged"))
-"""For each horizontal axis: the column, the number that divides it, and the title."""
+"""For each horizontal axis: the column of its values, the divisor of the values, and the title."""
 
 POINTS = 400
 """The number of positions on the horizontal axis at which the curves of several seeds are averaged."""
@@ -28,8 +28,8 @@ def plots(
     """Plot a metric by virtual time and by bytes exchanged; empty if no value is defined.
 
     ``table`` has the columns ``strategy, model, seed, virtual_seconds, bytes, value``, where ``value`` is the metric.
-    ``kind`` is the kind of the predicted label; ``target`` is drawn as a line; ``titles`` are display names by
-    strategy.
+    ``kind`` is the kind of the predicted label; a line is drawn at the value ``target``; ``titles`` are display names
+    by strategy.
     """
     defined = table[table["value"].notna()]
     if defined.empty:

@@ -23,8 +23,8 @@ MARKED = 6
 class Chart(Frame):
     """A chart: shapes on two axes, drawn in the order in which they are added.
 
-    Values that an axis cannot show, such as NaN, are left out. In all methods, ``of`` has the number of the hospital
-    that each shape is about. A script uses these numbers to mark the selected hospital.
+    Values that an axis cannot show, such as NaN, are left out. In all methods, ``of`` gives the index of each shape's
+    hospital. A script uses it to mark the selected hospital.
     """
 
     def dots(
@@ -167,7 +167,7 @@ class Chart(Frame):
                 self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", dx: float = 0.0, dy: float = 4.0) -> None:
-        """Write a text at a point of the axes, shifted by ``dx`` and ``dy``; centred text is moved into the chart."""
+        """Write a text at a point of the axes, shifted by ``dx`` and ``dy``; centred text is kept inside the chart."""
         a, b = float(self.across([x])[0]), float(self.up([y])[0])
         if anchor == "middle":
             half_width = self._letter * len(text) / 2

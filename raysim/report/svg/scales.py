@@ -69,9 +69,9 @@ def linear(
     signed: bool = False,
     whole: bool = False,
 ) -> Axis:
-    """Build an axis that contains all finite ``values`` and ``include``, cut to the range ``within``.
+    """Build an axis that contains all finite ``values`` and the numbers ``include``.
 
-    - ``within``: the least and the greatest value that the axis may show.
+    - ``within``: the least and the greatest value that the axis may show; the axis is cut to this range.
     - ``margin``: the free space at both ends, as a share of the values' range.
     - ``count``: the approximate number of ticks.
     - ``signed``: whether ticks have a sign.

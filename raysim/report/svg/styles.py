@@ -27,7 +27,7 @@ _COLOUR, _SHAPES = 18390854869086802817, (1, 2, 1, 1, 100, 12, 5, 136, 5, 13, 13
 
 A search found factors with these properties:
 
-- No two registered strategies look the same, and none has the marker of hospitals that gain or lose.
+- No two registered strategies look the same, and none looks like the markers for hospitals that gain or lose.
 - Strategies that are often compared differ in colour.
 - Strategies of the main experiments also differ in shape.
 """
@@ -88,7 +88,7 @@ def style(label: str, model: str = "global") -> Style:
 
 
 def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[tuple[str, str], Style]:
-    """Return a style for each of ``keys``, which are strategy labels with models.
+    """Return a style for each of ``keys``, which are pairs of a strategy's label and a model.
 
     ``among`` has the labels of all strategies on the page, by default those of ``keys``. If labels would look
     the same, the later ones in alphabetical order get unused markers or colours.

@@ -44,7 +44,8 @@ def block(card: Card, name: str, seconds: float, report: str, next: str, kind: T
 def next_command(card: Card, command: str, path: Path | None, settings: Sequence[str] = ()) -> str:
     """Suggest the command to run after ``command``: one that remedies a finding, compares strategies or gives details.
 
-    ``settings`` are the arguments of ``--set``; the suggested command repeats those that it does not change.
+    ``settings`` are the arguments of ``--set`` in ``command``. The suggested command repeats them, except one that it
+    changes.
     """
 
     def written(command: str, setting: str = "", option: str = "") -> str:
@@ -91,7 +92,7 @@ def styled(line: str, block: Block, report: Path) -> Text:
 
 
 def warnings(card: Card) -> list[Warning]:
-    """Return the warnings of a decision card: first the headline's, then those that forbid a use, then the others."""
+    """Return the warnings of a decision card: first the one that the headline states, then those that forbid a use."""
     lines = [line for line in card.lines if line.state == "warn" and line.fact not in _NOT_WARNED]
     lines.sort(key=lambda line: (line.text != card.headline, not line.forbids))
     return [
@@ -116,9 +117,9 @@ def _rows(rows: Sequence[MethodRow], kind: TaskKind) -> list[list[str]]:
 
 
 def _chosen(rows: Sequence[MethodRow], sign: int) -> Sequence[MethodRow]:
-    """Choose the rows to print: the recommended method, the best others, and references; none for a single method.
+    """Choose the rows to print: the recommended method, the best other methods, and references.
 
-    ``sign`` is 1 if larger means are better, otherwise -1.
+    ``sign`` is 1 if larger means are better, otherwise -1. The result is empty for a single row.
     """
     if len(rows) < 2:
         return ()

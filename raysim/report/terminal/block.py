@@ -1,6 +1,7 @@
 """The block that a command prints: what was run, the answer, and the next command, on one screen.
 
-The block is plain text, usually of at most :data:`MOST` lines. Names are never cut; rows that do not fit are counted.
+The block is plain text, usually of at most :data:`MOST` lines. Names are never cut. If rows do not fit, their number is
+printed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ WIDTH = 80
 WIDEST = 100
 
 ROWS = 6
-"""The largest number of rows of a block's table; further rows are counted."""
+"""The largest number of rows of a block's table; only the number of further rows is printed."""
 
 _GAP = "  "
 
@@ -57,7 +58,8 @@ class Block:
     noun: str = "row"
     """The word for a row, such as ``model``."""
     references: int = 0
-    """The number of reference strategies, which are the last rows of the table. Other rows are left out first."""
+    """The number of reference strategies, which are the last rows of the table. If rows are left out, other rows go
+    first."""
 
 
 def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:

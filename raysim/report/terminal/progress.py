@@ -27,7 +27,7 @@ PLAIN_SECONDS = 5.0
 _ODD = 6  # the largest number of columns that a line names
 
 UNSAID = "odd data and columns that may give the label away are not reported under privacy; raysim describe lists them"
-"""The line that replaces warnings about the data under a privacy guarantee."""
+"""The line that replaces warnings about the data if runs have a privacy guarantee."""
 
 
 @contextlib.contextmanager
@@ -41,9 +41,9 @@ def phase(console: Console, text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
-    """Show what the command is doing as a live line; if the console is no terminal, print nothing yet.
+    """Show what the command is doing as a live line in a terminal; otherwise, print only its steps.
 
-    Yields a function that prints progress: after ``text`` in a terminal, otherwise as a separate line.
+    Yields a function that shows a step: in a terminal after ``text``, otherwise as a separate line.
     """
     with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext() as status:
 
@@ -89,7 +89,7 @@ def figure(value: float, digits: int) -> str:
 
 
 class _Left(ProgressColumn):
-    """The column of the live line with the estimated remaining time of all jobs together."""
+    """The column of the live line with the estimated remaining time of all runs together."""
 
     def render(self, task: Task) -> Text:
         return Text(time_left(task.elapsed or 0.0, task.completed, task.total or 0.0))
@@ -209,7 +209,7 @@ def size_in_words(federation: Federation, config: Config) -> str:
 def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]:
     """Return warnings about the data, each once.
 
-    If ``private``, only :data:`UNSAID` is returned, because warnings are computed from all rows.
+    If ``private``, only :data:`UNSAID` is returned, because warnings are computed from all rows without noise.
     """
     if private:
         return [UNSAID]

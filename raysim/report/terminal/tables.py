@@ -16,7 +16,8 @@ from raysim.metrics.labels import REGRESSION, TaskKind, reporting
 from raysim.statistics.differences.paired import FEW_HOSPITALS
 
 ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
-"""The smallest terminal widths, in characters, for spreads next to means and for differences from the reference."""
+"""The smallest terminal widths, in characters, at which spreads are next to means (otherwise below them), and at which
+differences from the reference are shown."""
 
 RANKING = {
     "auroc": "mean AUROC",
@@ -101,8 +102,9 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
 def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) -> dict[str, str]:
     """Return the metrics to print in a table of models, with their headings.
 
-    ``headlines`` are the models' main metrics; if these are AUROCs and all undefined, other metrics are printed. With
-    ``few`` hospitals, the worst hospital replaces the worst decile, and there is no slope on hospital size.
+    ``headlines`` are the models' main metrics; if these are AUROCs and all undefined, other metrics are printed. If
+    ``few`` (see :func:`raysim.report.tables.few`), the worst decile is headed as the worst hospital, and the slope on
+    hospital size is left out.
     """
     if kind is REGRESSION:
         columns = ERRORS

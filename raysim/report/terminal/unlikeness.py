@@ -42,7 +42,7 @@ def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikene
     """Measure how much hospitals' training rows differ in labels, features and number.
 
     ``epsilon`` is added to the share of rows in each class or bin before the population stability index (PSI) is
-    computed. If it is ``counts``, half a row is added to each number of rows instead.
+    computed. If ``epsilon`` is ``counts``, half a row is added to each number of rows instead.
     """
     rows, words = [], []
     sizes = federation.sizes("train")
@@ -78,14 +78,14 @@ def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikene
 
 
 LITTLE, MUCH = 0.1, 0.25
-"""The usual limits of a small and a large population stability index, PSI.
+"""A population stability index (PSI) below ``LITTLE`` is usually called small; from ``MUCH`` on, large.
 
 N. Siddiqi: *Credit Risk Scorecards*, Wiley 2006.
 """
 
 
 def unlike(psi: float) -> str:
-    """Describe a population stability index (PSI) by a word, with the lower or upper limit of this word.
+    """Describe a population stability index (PSI) by a word, and say for which PSI this word is used.
 
     The text is empty if the PSI is undefined.
 
