@@ -4,7 +4,7 @@
 rows of all hospitals.
 
 - A window has ``w = max(3, min(10, K // 4))`` points. ``m1`` is the mean of the last window, and ``m0`` the mean of the
-  window before it (if the curve has five points, of the first two).
+  window before it (for a curve of five points, the mean of the first two).
 - The standard deviation of a point's noise is ``s = MAD / .6745 / sqrt 2``. MAD is the median absolute deviation of the
   differences between neighbouring points of both windows. The standard error of ``m0 - m1`` is ``se = s sqrt(2 / w)``.
 - ``best`` is the least mean of any window, and ``gain = L_0 - best``.
@@ -18,7 +18,7 @@ The verdict is
   L_0) + 2 se`` and ``m1 > m0``; or if the last window has a loss above ``L_0`` and its range is more than ``max(gain,
   .2 L_0)``;
 - otherwise *falling* if ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
-- otherwise *converged*: the mean loss does not fall by more than this limit.
+- otherwise *converged*.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Convergence:
     """Remarks on the curve.
 
     - ``few_points``: it has fewer than five points.
-    - ``no_progress``: no window of points has a mean loss that is lower than ``before`` by a thousandth of ``before``.
+    - ``no_progress``: the mean loss of every window of points is above .999 times ``before``.
     - ``oscillating``: the last losses oscillate without falling.
     """
     before: float

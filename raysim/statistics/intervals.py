@@ -25,8 +25,7 @@ Variance = Callable[[Floats, Floats, Floats], Floats]
 events and ``n`` non-events."""
 
 BISECTIONS = 60
-"""Number of bisections of the interval between the AUROC and 0, or 1. They determine a confidence limit to the last
-bit."""
+"""Number of bisections of the range from the AUROC to 0, or to 1. They determine a confidence limit to the last bit."""
 
 ENOUGH = 2.5
 """The logit interval is used if a product is at least this: the number of rows of the rarer class times the distance of
@@ -88,9 +87,9 @@ def score_interval(
 def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
     """Return the 95 % interval of an AUROC with few rows of one class. It is Clopper and Pearson's interval of a share.
 
-    The AUROC is treated as a share of ``N`` rows, where ``N`` gives the share the variance at :data:`OF_RARER`. An
-    AUROC of normal scores has about this variance if the scores of the rarer class have the larger standard deviation.
-    The limits are NaN if the AUROC is NaN or a class has no rows.
+    The AUROC is treated as a share of ``N`` rows. ``N`` is chosen so that the share has the variance given at
+    :data:`OF_RARER`. An AUROC of normal scores has about this variance if the scores of the rarer class have the larger
+    standard deviation. The limits are NaN if the AUROC is NaN or a class has no rows.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)

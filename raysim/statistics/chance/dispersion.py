@@ -36,14 +36,14 @@ class Dispersion:
 
     @property
     def levels(self) -> frozenset[str]:
-        """The names of figures that are on the scale of a hospital's own figure, such as the worst decile."""
+        """The names of the figures that describe the worst hospitals, such as the worst decile."""
         return LEVELS if self.larger else ERROR_LEVELS
 
     def figures(self, values: Floats) -> dict[str, Floats]:
         """Compute figures of dispersion over the hospitals, which are the last axis of ``values [..., M]``. The result
         maps the name of each figure to an array ``[...]``. It is empty for fewer than two hospitals.
 
-        - ``std`` (population) and ``gini``;
+        - ``std`` (population standard deviation) and ``gini``;
         - ``lowest``: the lowest value among the ``listed`` hospitals, if there are any;
         - ``worst_decile`` and ``p10``: for at least :data:`TENTH` hospitals;
         - ``size_bias`` (unweighted least-squares slope on ``log_size``): for at least :data:`TENTH` hospitals whose
@@ -80,7 +80,7 @@ class Dispersion:
 
 
 LEVELS = frozenset({"lowest", "worst_decile", "p10"})
-"""Names of the figures of dispersion on the scale of AUROC; lower values are worse."""
+"""Names of the figures of dispersion that describe the hospitals with the lowest AUROCs; lower values are worse."""
 
 ERROR_LEVELS = frozenset({"highest", "worst_decile", "p90"})
-"""Names of the figures of dispersion on the scale of an error; higher values are worse."""
+"""Names of the figures of dispersion that describe the hospitals with the largest errors; higher values are worse."""

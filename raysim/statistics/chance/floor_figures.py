@@ -15,16 +15,16 @@ from raysim.statistics.chance.inversion import SAME, Estimate, at
 
 @dataclass(frozen=True)
 class FigureAndFloor:
-    """A figure of dispersion over hospitals, compared with its distribution under equal service, when all hospitals
-    have the same true performance.
+    """A figure of dispersion over hospitals, compared with its distribution under equal service: all hospitals have the
+    same true performance.
 
     - ``value``: the figure on the test rows.
     - ``floor``: its mean under equal service. ``low`` to ``high``: its 95 % range under equal service.
     - ``p``: the share of simulations under equal service in which the figure is at least as bad as ``value``; for
       ``size_bias``, the share in which it is at least as far from the floor, on either side.
-    - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread (standard
-      deviation) between hospitals.
-    - ``excess``: the part of the figure that is due to the true spread.
+    - ``true``: the estimated figure without noise, computed from the estimated true spread (standard deviation) between
+      hospitals.
+    - ``excess``: the expected figure at the estimated true spread, minus ``floor``.
 
     ``true`` and ``excess`` are NaN for ``size_bias``, the slope of hospitals' performance on size.
     """

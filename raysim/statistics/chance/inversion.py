@@ -15,8 +15,8 @@ from raysim.core.arrays import Floats
 from raysim.core.levels import LEVEL, POWER
 
 TAUS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4)
-"""The true standard deviations between hospitals at which federations are simulated: of the logit of AUROC, or of the
-logarithm of an error."""
+"""The true standard deviations between hospitals at which federations are simulated. For AUROC, they are standard
+deviations of the logit; for an error, of the logarithm."""
 
 SAME = 1e-9
 """Difference, relative or absolute, below which two values of a statistic count as equal."""
@@ -43,16 +43,17 @@ def invert(q: float, simulated: Floats, taus: Sequence[float]) -> Estimate:
 
 
 def at(tau: Estimate, taus: Sequence[float], values: Floats) -> Estimate:
-    """Interpolate ``values [T]``, given at the spreads ``taus [T]``, at the estimate ``tau`` and at both of its limits.
+    """Interpolate ``values [T]``, which belong to the spreads ``taus [T]``, at the estimate ``tau`` and both of its
+    limits.
 
-    Where ``tau`` is infinite, the value at the largest of ``taus`` is used.
+    At an infinite spread, the value at the largest of ``taus`` is used.
     """
     return Estimate(*(float(np.interp(t, taus, values)) for t in tau))
 
 
 def visible(simulated: Floats, taus: Sequence[float]) -> float:
-    """Return the smallest true spread at which the interval of the spread excludes 0 in 80 % of simulations, or
-    infinity.
+    """Return the smallest true spread at which the interval of the spread excludes 0 in 80 % of simulations. It is
+    infinite if none of ``taus`` is large enough.
 
     ``simulated [T, B]`` are ``B`` simulated values of the statistic at each of the spreads ``taus [T]``.
     """

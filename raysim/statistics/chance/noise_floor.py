@@ -107,7 +107,9 @@ class NoiseFloor:
         return f"{apart}; {excluded}" if excluded else apart
 
     def _range(self, tau: float) -> tuple[str, str]:
-        """Return the range of the true figures of 95 % of hospitals as two texts, empty if undefined."""
+        """Return, as two texts, the range of the true figures of 95 % of hospitals at spread ``tau``; empty if
+        undefined.
+        """
         if not np.isfinite([self.common, tau]).all() or (self.larger and not 0 < self.common < 1):
             return "", ""
         low, high = (true_range if self.larger else true_error_range)(self.common, tau)
@@ -166,8 +168,9 @@ def error_floor(
     errors of all rows of the remaining hospitals, in any order; they may be rounded to bins. The test permutes errors
     over hospitals.
 
-    Other arguments are as for :func:`noise_floor`. Raises ``ValueError`` if the remaining hospitals do not have ``N``
-    rows.
+    ``minimum_rows`` is the number of rows that a hospital needs to be reported as the highest. ``sizes [H]`` and
+    ``taus`` are as for :func:`noise_floor`. Raises ``ValueError`` if the remaining hospitals do not have ``N`` rows in
+    total.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)

@@ -22,8 +22,8 @@ BLOCK = 1 << 21
 (16 MB), unless a single federation has more."""
 
 MOST_SPREADS = 13
-"""The number of federations in a block is computed for at least this many true spreads. With up to this many spreads,
-the results at one spread therefore do not depend on the other spreads."""
+"""The number of federations in a block is computed as if there were at least this many true spreads. With up to this
+many, the number is therefore the same, and the results at one spread do not depend on the other spreads."""
 
 GAP = 64.0
 """The distance by which the scores of neighbouring hospitals are moved apart in one sorted array. Normal scores lie
@@ -108,8 +108,8 @@ class Scores(NamedTuple):
     hospital.
 
     ``commoner [b, C]`` are the scores of the larger class of every hospital, and ``rarer [b, R]`` those of the smaller
-    class. ``C`` and ``R`` are numbers of rows over all hospitals. :data:`GAP` times the index of the hospital is added
-    to ``commoner``, so that its scores are sorted over all hospitals.
+    class. ``C`` and ``R`` are the total numbers of these rows over all hospitals. :data:`GAP` times the index of the
+    hospital is added to ``commoner``, so that its scores are sorted over all hospitals.
     """
 
     commoner: Floats

@@ -36,15 +36,15 @@ TOLERATED = (0.8, 1.25)
 range."""
 
 AT_A_TIME = 256
-"""The number of characteristic functions in memory at a time."""
+"""The number of groups of rows whose characteristic functions are in memory at a time."""
 
 
 class HospitalCalibration(NamedTuple):
     """Calibration in the large of ``H`` hospitals under one model; for several training seeds, see
     :func:`calibration_over_seeds`.
 
-    - ``observed [H]`` and ``expected [H]``: the numbers of events among ``rows [H]``; all three are NaN if a
-      prediction is NaN.
+    - ``observed [H]`` and ``expected [H]``: the observed and expected numbers of events among ``rows [H]``; all three
+      are NaN if a prediction is NaN.
     - ``ratio [H]``: observed over expected events, with 95 % interval ``low [H]`` to ``high [H]``; NaN if no event is
       expected or a prediction is NaN.
     - ``p [H]``: the two-sided p-value of the hypothesis that predicted risks are right; NaN without rows or if a
@@ -136,7 +136,8 @@ def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[fl
 def _below(z: float, skewness: float) -> float:
     """Return the probability below ``z`` of a gamma distribution with mean 0, variance 1 and this ``skewness``.
 
-    With rare events the number of events is skewed, and the normal distribution would find wrong risks too often.
+    With rare events, the number of events is skewed; a test by the normal distribution would reject right risks too
+    often.
     """
     if abs(skewness) < NORMAL:
         return float(ndtr(z))

@@ -30,7 +30,8 @@ STEEPEST = 20.0
 """Largest absolute slope or intercept. A fit beyond it is treated as having no finite solution."""
 
 FLAT = 1e-6
-"""Largest gradient at which a fit counts as optimal, relative to the sum of the absolute values of its terms."""
+"""A fit counts as optimal if its gradient is at most this share of the sum of the absolute values of the gradient's
+terms."""
 
 ENOUGH = 10
 """Smallest number of events, and of non-events, for which a calibration in the large, intercept or slope is
@@ -41,7 +42,7 @@ BINS = 10
 is closed at both ends."""
 
 BINNED_ROWS = 100
-"""Smallest number of rows for a calibration error with an interval."""
+"""With fewer rows than this, a calibration error is undefined."""
 
 
 class Groups(NamedTuple):
@@ -88,7 +89,8 @@ class Calibration:
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """The expected calibration error with its 95 % interval, and the error that perfectly calibrated predictions have.
+    """The expected calibration error with its 95 % interval, and the error that perfectly calibrated predictions have
+    by chance.
 
     - ``value``, ``low`` to ``high``: the error in these rows, and an interval for the error in the population from
       which the rows were sampled.
@@ -145,7 +147,7 @@ def calibration(groups: Groups) -> Calibration:
 
 
 class Bins(NamedTuple):
-    """Sums for a calibration error, each over the rows of a bin of predicted probability."""
+    """Sums over the rows of each bin of predicted probability, from which a calibration error is computed."""
 
     rows: Floats
     predicted: Floats
@@ -173,8 +175,9 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """Compute the expected calibration error, its interval, and the error of perfectly calibrated predictions. The
-    error is the mean over ``bins``, weighted by rows, of the distance between mean prediction and share of events.
+    """Compute the expected calibration error, its interval, and the error that perfectly calibrated predictions have by
+    chance. The error is the mean over ``bins``, weighted by rows, of the distance between mean prediction and share of
+    events.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)
@@ -188,9 +191,8 @@ def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -
 
 
 def _missed(rows: Floats, events: Floats) -> float:
-    """Return the 95th percentile of the sum over bins of distances between numbers of events and their expectations.
-    Each bin's share of events is computed with half an event and half a row without the event added, so that no bin has
-    a variance of 0.
+    """Return the 95th percentile of the distance between the number of events and its expectation, summed over bins.
+    The share of events in a bin is computed as ``(events + .5) / (rows + 1)``, so that no bin has a variance of 0.
     """
     share = (events + 0.5) / (rows + 1)
     return float(np.quantile(_distances(len(rows)) @ np.sqrt(rows * share * (1 - share)), LEVEL))
@@ -205,7 +207,7 @@ def _distances(bins: int) -> Floats:
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:
     """Fit a logistic regression of the events of ``B`` groups on ``columns [d, B]`` by Newton's method.
 
-    If the fit from coefficients of 0 does not end at the optimum, it is repeated with the last coefficient at 1.
+    If the fit does not reach the optimum from coefficients of 0, it is started again with the last coefficient at 1.
     """
     for start in np.eye(len(columns))[[-1]] * np.arange(2)[:, None]:
         fitted = _fit_from(start, groups, columns, offset)

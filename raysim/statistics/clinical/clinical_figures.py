@@ -100,7 +100,7 @@ def figures(
 def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
     """Compute the calibration of the rows of all hospitals together.
 
-    The calibration error is NaN for fewer than :data:`BINNED_ROWS` rows, as at a single hospital.
+    The calibration error is NaN for fewer than :data:`BINNED_ROWS` rows.
     """
     together = counts.together()
     large, _, slope = _coefficients(together)

@@ -95,8 +95,8 @@ def probabilities(counts: ScoreCounts) -> Floats:
 
 
 def expected_events(counts: ScoreCounts) -> Floats:
-    """Return the sum of predicted risks at each hospital, ``[H]``, its expected number of events; NaN if a prediction
-    is NaN.
+    """Return the expected number of events at each hospital, ``[H]``: the sum of its predicted risks, NaN if one of its
+    predictions is NaN.
     """
     return unless_broken(counts, counts.sums((counts.positives + counts.negatives) * probabilities(counts)))
 

@@ -50,8 +50,9 @@ class ClinicalEquity(NamedTuple):
       distances from the figure's best value are compared, otherwise ``value``.
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
     - ``floor_std`` and ``floor_worst_decile``: the standard deviation and the worst decile of hospitals that differ
-      only by chance, averaged over simulations. ``p``: the probability that such hospitals differ at least as much as
-      observed. Each is NaN if it is not computed for the figure, or for fewer than three hospitals.
+      only by chance, averaged over simulations. ``p``: the probability that hospitals differ by chance alone at least
+      as much as observed. Each of the three is NaN if it is not computed for this figure, or for fewer than three
+      hospitals.
     """
 
     figure: str

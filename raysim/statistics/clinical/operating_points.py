@@ -1,7 +1,7 @@
 """Thresholds that reach a given sensitivity or specificity, one for all hospitals.
 
-The interval of a figure over all rows includes the choice of its threshold if the threshold was chosen on these rows.
-Definitions: ``docs/metrics.md``.
+If a threshold was chosen on the evaluated rows, the interval of its figure over the rows of all hospitals allows for
+this choice. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from raysim.statistics.clinical.thresholds import threshold_at_sensitivity, thre
 NAN = float("nan")
 
 ROUNDING = 1e-12
-"""In bootstrap samples, a threshold reaches a required sensitivity or specificity if at most this much is missing.
-Rounding can cause such a difference."""
+"""In bootstrap samples, the sensitivity or specificity at a threshold may be below the required one by this much,
+because of rounding."""
 
 BOOTSTRAP = 300
 """Number of bootstrap samples for the interval of a sensitivity or specificity whose threshold was chosen on the
@@ -79,9 +79,10 @@ def with_the_threshold_chosen_again(
     """Return the 95 % bootstrap interval of a sensitivity or specificity, with the threshold chosen again in every
     sample.
 
-    Events and other rows are resampled separately. The threshold is the score of a row of the class on which it is
-    chosen. In each sample, this row's rank divided by the size of the class is drawn from a beta distribution. The
-    number of correctly classified rows of the other class is drawn from a binomial distribution.
+    Events and other rows are resampled separately. The threshold for a specificity is determined by the score of one
+    non-event, and the threshold for a sensitivity by the score of one event. In each sample, the rank of this row in
+    its class, divided by the number of rows of the class, is drawn from a beta distribution. The number of correctly
+    classified rows of the other class is drawn from a binomial distribution.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:

@@ -233,7 +233,7 @@ def _ascended(
 
 
 def estimated_prior(of: Rows) -> Prior:
-    """Return the prior of hospitals' intercepts with the largest likelihood of all hospitals' rows. Its standard
+    """Return the prior of hospitals' intercepts under which the rows of all hospitals are most likely. Its standard
     deviation is one of :data:`TAUS`.
 
     Mean and variance are 0 if all rows have one class, or if no finite intercept fits all rows together.

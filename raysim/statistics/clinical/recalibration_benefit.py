@@ -1,4 +1,4 @@
-"""Estimate in advance the effect of recalibration, and whether it is worth its labelled rows.
+"""Estimate in advance the effect of recalibration, and whether hospitals have enough labelled rows for it.
 
 Validation rows are split in two at random within each hospital. The recalibration is fitted on each half and evaluated
 on the other half. Definitions: ``docs/statistics.md``.
@@ -20,7 +20,7 @@ from raysim.statistics.clinical.recalibration import Method, Rows, estimated_pri
 
 ENOUGH_ROWS, ENOUGH_IN_ALL = 3, 60
 """Recalibration is recommended only if the median hospital has at least ``ENOUGH_ROWS`` validation rows of its rarer
-class, or all hospitals together ``ENOUGH_IN_ALL``, as many as 20 such hospitals."""
+class, or all hospitals together have at least ``ENOUGH_IN_ALL``."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,13 @@ class Benefit:
     """The effect of recalibration on rows that were not used to fit it.
 
     - ``log_loss``: the change of the mean log loss over all rows; below 0, risks get better.
-    - ``off`` and ``off_after``: the mean over hospitals with events of ``|ln O/E|``, the distance of observed (O) from
-      expected (E) events, before and after recalibration.
+    - ``off`` and ``off_after``: the mean of ``|ln O/E|`` over hospitals with events, before and after recalibration; O
+      is the observed and E the expected number of events.
     - ``hospitals``: the number of hospitals with events.
     - ``labelled``: the number of labelled rows per fit at the median hospital.
 
-    If no hospital could be evaluated, ``log_loss``, ``off`` and ``off_after`` are NaN, and the other two are 0.
+    If no hospital could be evaluated, ``log_loss``, ``off`` and ``off_after`` are NaN, and ``hospitals`` and
+    ``labelled`` are 0.
     """
 
     log_loss: float

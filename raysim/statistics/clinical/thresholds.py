@@ -52,8 +52,9 @@ def gained(
     """Compute the gain in net benefit over the better default (acting on everyone or on no one), and the variance of
     this gain, ``[H]`` each for ``H`` hospitals.
 
-    The better default is chosen over all rows together: chosen at each hospital, it would look better than it is at
-    hospitals with few rows. Arguments are as for :func:`net_benefits`. Both results are NaN for fewer than two rows.
+    The better default is chosen over all rows together. If it were chosen for each hospital, it would by chance look
+    better than it is at hospitals with few rows. Arguments are as for :func:`net_benefits`. Both results are NaN for
+    fewer than two rows.
     """
     odds = probability / (1 - probability)
     n = np.where(rows > 1, rows, np.nan)

@@ -21,7 +21,8 @@ from raysim.statistics.meta_analysis.gain_slope import gain_slope
 COMMON_CURVE = 0.75
 """The variance of an AUROC of normally distributed scores, divided by Hanley and McNeil's variance."""
 SHARE_OF_SEED = 0.5
-"""Standard deviation of a seed's effect on single hospitals, divided by that of its effect on all hospitals."""
+"""A training seed has one effect on all hospitals together and a further effect on each hospital. This is the standard
+deviation of the further effects, divided by that of the common effect."""
 DRAWS = 4000
 SLOPES = 400
 """Number of federations simulated for the power to detect the slope on hospital size."""
@@ -52,8 +53,8 @@ class Sites:
 
     @property
     def variance(self) -> Floats:
-        """For each hospital, the part of the variance of the difference of two methods' AUROCs that is due to the
-        sample of patients, ``[H]``.
+        """The variance of the difference of two methods' AUROCs at each hospital, ``[H]``, due to the sample of
+        patients alone.
         """
         one: Floats = hanley_mcneil(self.auroc, self.events, self.non_events)
         return 2.0 * (1.0 - self.correlation) * one

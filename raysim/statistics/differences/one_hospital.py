@@ -83,9 +83,9 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
     half-width due to patients is computed from each of the two variances in :class:`OneSeed`, and the larger is used.
     Patients who are tested in several seeds count once.
 
-    Limits are clipped to -1 and 1. They are not clipped to the gains that are possible at the observed AUROC of
-    ``against``: with few events, this AUROC is often 1 although the true AUROC is not. Limits are NaN at hospitals with
-    one row of a class in a seed.
+    Limits are clipped to -1 and 1 only. Even if the observed AUROC of ``against`` is 1, the upper limit can be above 0:
+    with few events, an observed AUROC is often 1 although the true AUROC is not. Limits are NaN at a hospital that has
+    only one row of a class in some seed.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])

@@ -91,8 +91,8 @@ class Paired:
 
     @property
     def p(self) -> float:
-        """The two-sided p-value of no difference in a population of similar hospitals. It is NaN for one hospital.
-        Otherwise it is 1 for a difference of 0, and NaN for another difference if its variance is 0.
+        """The two-sided p-value of no difference in a population of similar hospitals. It is NaN for one hospital. With
+        more hospitals, it is 1 if the difference is 0, and NaN if only the variance is 0.
         """
         if self.hospitals > 1 and self.difference == 0:
             return 1.0

@@ -2,8 +2,8 @@
 
 The best of ``N`` candidates looks better than it is, because it was chosen. The interval of its difference from a
 reference is therefore adjusted by Holm's procedure for all candidates tried, not only for those reported. The estimate
-of the difference is reduced by the average gain from being chosen, in random draws of the models' mean
-differences. Simulations: ``docs/judge.md``.
+of the difference is reduced by the gain from being chosen, averaged over random draws of the models' mean differences.
+Simulations: ``docs/judge.md``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
     """Return the intervals of the ``differences`` of ``K`` models from one reference, adjusted by Holm's procedure for
     all ``tried >= K`` candidates of a search.
 
-    The p-values of the ``K`` models count as the smallest of all candidates.
+    The ``K`` models are treated as the candidates with the smallest p-values.
     """
     tested = [k for k, pair in enumerate(differences) if pair.variance > 0]
     limits, rejecting, level = [pair.population() for pair in differences], True, ALPHA / tried
@@ -56,8 +56,8 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
 
 def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> float:
     """Return how much better the best of ``K`` models looks because it was chosen. This gain is averaged over random
-    draws of the models' ``K`` mean differences. The draws are normal, with the observed means and their covariance over
-    hospitals (HC2, as in :mod:`raysim.statistics.differences.paired`).
+    draws of the models' mean differences. The draws are normal, with the observed mean differences and their covariance
+    over hospitals (HC2, as in :mod:`raysim.statistics.differences.paired`).
 
     ``figures [K, H]`` are each model's difference from the reference at each of ``H`` hospitals, averaged over seeds;
     ``rows [H]`` are the hospitals' weights. Hospitals with a NaN for any model are left out. The gain is 0 for fewer

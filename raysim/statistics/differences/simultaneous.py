@@ -1,4 +1,4 @@
-"""Simultaneous intervals of many differences, and the strategies that they do not exclude as the best.
+"""Simultaneous intervals of many differences, and the strategies that no other strategy demonstrably dominates.
 
 Intervals are adjusted by Holm's procedure: the probability of any false claim of a difference is at most 5 %, for any
 dependence between strategies. With few seeds, a bootstrap of the largest t statistic makes false claims far more often
@@ -21,8 +21,8 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
     """Return the intervals of several ``differences``, in the same order, adjusted for their number by Holm's
     procedure. The intervals are for a population of similar hospitals.
 
-    The interval of equal models is 0 to 0 with two or more hospitals. The limits of another difference are NaN if its
-    variance is 0 or undefined. Differences of both kinds do not count as tests.
+    The interval of equal models is 0 to 0 with two or more hospitals. The limits of any other difference are NaN if its
+    variance is 0 or undefined. Neither equal models nor such differences count as tests.
     """
     intervals = [pair.population() for pair in differences]
     tested = tests(differences)

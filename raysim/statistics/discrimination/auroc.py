@@ -33,7 +33,8 @@ class Placements:
     - ``influence [K, n]``: ``(V - A) / c``; NaN if the AUROC is NaN. V is the share of the hospital's rows of the other
       class against which the row is ranked correctly; a tie counts half. c is the hospital's number of rows of the
       row's own class.
-    - ``event [n]``: whether the row is an event. ``offsets [H + 1]``: the first row of each hospital, and the end.
+    - ``event [n]``: whether the row is an event. ``offsets [H + 1]``: the index of each hospital's first row, and
+      ``n``.
     - ``events [H]`` and ``non_events [H]``: each hospital's numbers of rows with and without the event.
     """
 
@@ -84,10 +85,10 @@ class PairSums(NamedTuple):
 
     - ``first``: the sum of psi over all pairs;
     - ``squares``: the sum of psi squared over all pairs;
-    - ``same_event``: the sum of psi psi' over all pairs and, for each, all second pairs with the same event and another
-      non-event;
-    - ``same_non_event``: the sum of psi psi' over all pairs and, for each, all second pairs with the same non-event and
-      another event;
+    - ``same_event``: the sum of psi psi' over any two pairs with the same event and different non-events, in both
+      orders;
+    - ``same_non_event``: the sum of psi psi' over any two pairs with the same non-event and different events, in both
+      orders;
     - ``events`` and ``non_events``: the numbers of rows.
 
     A hospital with a NaN score has -1 in all four sums, and its AUROC is undefined.

@@ -74,16 +74,17 @@ def common_curve(sums: PairSums) -> CommonCurve:
 
 
 def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
-    """Return the components xi10 (of an event) and xi01 (of a non-event) of the variance of an AUROC ``t`` of normal
-    scores. The standard deviation of events' scores is ``event_sd`` times that of non-events' scores.
+    """Return the components xi10 (of an event) and xi01 (of a non-event) of the variance of an AUROC. Scores are normal
+    and have the true AUROC ``t``. The standard deviation of events' scores is ``event_sd`` times that of non-events'
+    scores.
     """
     h = ndtri(t)
     return _orthant(h, event_sd**2 / (1 + event_sd**2)) - t * t, _orthant(h, 1 / (1 + event_sd**2)) - t * t
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """Return the ratio of the standard deviations of events' and non-events' normal scores at which the variance
-    components of ``auroc`` have the ratio ``event / non_event``.
+    """Return the standard deviation of events' scores divided by that of non-events' scores. Scores are normal with the
+    AUROC ``auroc``, and the components of its variance have the ratio ``event / non_event``.
     """
     if not event + non_event > 0:
         return 1.0

@@ -80,8 +80,8 @@ def _pieces(
 
 
 def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: ArrayLike) -> Floats:
-    """Return the variance due to patients of a sum at each hospital, ``[H]``. The sum adds, over ``S`` seeds, the
-    number of the hospital's test rows times the difference in AUROC of two models.
+    """Return the variance of a sum at each hospital, ``[H]``, as far as it is due to patients. The terms of the sum
+    are, for each of ``S`` seeds, the hospital's number of test rows times the difference in AUROC of two models.
 
     ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]``. ``rows
     [S, H]`` are the numbers of test rows.

@@ -27,10 +27,11 @@ FEWEST_TO_PREDICT = 5
 """A prediction interval for a further hospital needs at least this many hospitals with a defined metric."""
 
 WIDEST = 0.5
-"""Largest candidate for the standard deviation between hospitals of a metric with values from 0 to 1."""
+"""For a metric with values from 0 to 1: the largest candidate for its standard deviation between hospitals."""
 
 WIDEST_UNBOUNDED = 4.0
-"""Largest candidate for the standard deviation between hospitals of a figure that can exceed 1 or fall below -1."""
+"""For a figure that can exceed 1 or fall below -1: the largest candidate for its standard deviation between
+hospitals."""
 
 GRID = 200
 """The number of candidates for the standard deviation between hospitals."""

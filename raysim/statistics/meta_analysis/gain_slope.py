@@ -28,7 +28,7 @@ class GainSlope:
     rows. It is negative if small hospitals gain more, and NaN if undefined.
 
     - ``low`` to ``high``: its 95 % interval by weighted least squares; ``p``: the p-value of no slope.
-    - ``robust_p``: the p-value of no slope with the variance HC3.
+    - ``robust_p``: the p-value of no slope, from the robust variance HC3.
     """
 
     slope: float

@@ -1,8 +1,8 @@
 """The slope of AUROC on the logarithm of size, with its interval: whether models are better at larger hospitals.
 
-Hospitals are weighted by the inverse of the sum of two variances: that of the AUROC
-(:mod:`raysim.statistics.discrimination.common_curve`), and that of true AUROCs between hospitals. A hospital's own
-DeLong variance would bias the slope, because this variance is small if the AUROC is high. Definitions:
+Hospitals are weighted by the inverse of the sum of two variances: the variance of the hospital's AUROC
+(:mod:`raysim.statistics.discrimination.common_curve`), and the variance of true AUROCs between hospitals. A hospital's
+own DeLong variance would bias the slope, because this variance is small if the AUROC is high. Definitions:
 ``docs/statistics.md``.
 """
 

@@ -56,8 +56,8 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float) -> Mean:
     """Return the mean of the estimates ``y [k]`` of ``k`` hospitals, weighted by ``1 / (v + t)``, and its t interval.
     ``v [k]`` are the variances of the estimates, and ``t`` is the variance between hospitals.
 
-    The interval has ``k - 1`` degrees of freedom. The standard error is the larger of that from residuals and that
-    from the variances. Standard error and limits are NaN for one hospital.
+    The interval has ``k - 1`` degrees of freedom. The standard error is computed from the residuals and from the
+    variances, and the larger one is used. Standard error and limits are NaN for one hospital.
     """
     y, v = _checked(y, v)
     w = 1.0 / (v + t)
