@@ -1,8 +1,8 @@
-"""A model that is trained with canaries among the rows: patients whose gradients an auditor has chosen.
+"""A model that is trained with canaries: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 except in one column of its own, after all real features. Whatever the model's parameters, a
-canary's clipped gradient has a fixed direction and the length of the clipping norm. Only the gradients of canaries are
-replaced; sampling, clipping, noise and sums are the same as in the audited run.
+Each canary has a column of its own after all real features. Its rows are 0 in all other columns. Whatever the model's
+parameters, a canary's clipped gradient has a fixed direction and the length of the clipping norm. Only the gradients of
+canaries are replaced; sampling, clipping, noise and sums are the same as in the audited run.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class CanaryModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return the model's ``logits_of_many`` with canary columns set to 0; None if the model has no such method."""
+        """Return the inner model's ``logits_of_many`` with canary columns set to 0, or None if it has none."""
         many = getattr(self._inner, "logits_of_many", None)
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 

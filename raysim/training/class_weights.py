@@ -20,7 +20,7 @@ FIELD = "training.class_weights"
 def check(weights: ClassWeights, classes: int) -> None:
     """Raise ``ConfigError`` for weights that do not fit a label with ``classes`` classes, or that are all 0.
 
-    ``classes`` 0 means a real-valued label, which only ``none`` fits.
+    A real-valued label (``classes`` 0) allows only ``none``.
     """
     if weights == "none":
         return

@@ -35,8 +35,9 @@ class PrivateSteps:
     noise: Callable[[int, int], NDArray[np.floating]]
     """A function ``noise(step, P)`` that returns ``P`` standard normal numbers, which a later call may overwrite."""
     planted: NDArray[np.bool_] | None = None
-    """A mask ``[n]`` of the rows that a privacy auditor has planted; None without an auditor. For such a row, the
-    gradient with respect to the first layer's outputs is set to a unit vector, and that of later layers to 0."""
+    """A mask ``[n]`` of the rows that a privacy auditor has planted; None without an auditor. In these rows, the
+    gradient with respect to the first layer's outputs is set to a unit vector, and gradients with respect to later
+    layers' outputs to 0."""
 
 
 class Coins:
@@ -92,7 +93,7 @@ def sampled(
 def _rows_of(who: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows of the patients ``who [m]``, patient after patient, and the number of rows of each, ``[m]``.
 
-    ``rows`` is the number of rows of every patient. The hospital's rows must be sorted by patient.
+    ``rows[p]`` is the number of rows of patient ``p``. The hospital's rows must be sorted by patient.
     """
     counts, first = rows[who], np.cumsum(rows) - rows
     begin = np.cumsum(counts) - counts

@@ -14,7 +14,7 @@ gradient."""
 def check_size(parameters: int, options: dict[str, Any]) -> None:
     """Raise ``ResourceError`` if this machine has too little memory to train a model of ``parameters`` scalars.
 
-    The error names the option with the largest number.
+    The error names the model option with the largest value.
     """
     field, value = max(options.items(), key=lambda option: _largest(option[1]), default=("name", "it"))
     memory.check(

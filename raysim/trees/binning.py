@@ -43,7 +43,7 @@ class Bins:
         return Bins.between([edges.get(f, np.zeros(0)) for f in range(len(task.levels))], task.levels)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the cached edges of single columns, which receivers rarely need."""
+        """Return the fields to pickle: with ``digest``, but without ``edges``, which receivers rarely need."""
         return {name: value for name, value in vars(self).items() if name != "edges"} | {"digest": self.digest}
 
     @cached_property
@@ -99,7 +99,7 @@ class Bins:
 
 
 def find_bins(task: TreeTask) -> Generator[Prefixes, Ints, Bins]:
-    """Find the bins of a task's columns, with requests for counts as in :func:`raysim.trees.edges.find_edges`."""
+    """Find the bins of a task's columns; yields requests for counts, as :func:`raysim.trees.edges.find_edges` does."""
     numbers = np.flatnonzero(np.array(task.levels) == 0)
     if not len(numbers):
         return Bins.of(task, {})

@@ -20,7 +20,8 @@ from raysim.trees.losses import GRID, base, gradients, label_scale, label_units,
 from raysim.trees.settings import TreeTask
 
 LEAST_LABELS = 30
-"""The smallest number of validation rows (for classes: of each class) that decide how many trees a hospital keeps."""
+"""With at least this many validation rows (for classes: of each class), their loss decides how many trees a hospital
+keeps."""
 
 
 class Rows:
@@ -75,7 +76,7 @@ class Validation:
         self._checks = Checks(self._loss(rows.margins if len(start) else np.zeros_like(rows.margins)))
 
     def ends(self, trees: list[Grown]) -> bool:
-        """Add ``trees`` to the margins of validation rows.
+        """Add the values of ``trees`` to the margins of validation rows.
 
         Return whether boosting ends because the loss no longer falls.
         """

@@ -112,11 +112,11 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
 def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
-    """Return the first ``bits`` bits of the values with the ``ranks [F, R]``, and for each of these the number of
-    values whose first ``bits`` bits are not larger.
+    """Find the value with each of the ``ranks [F, R]``, which count from 1; return the value's first ``bits`` bits.
 
-    Ranks count from 1. ``total [F]`` is the number of recorded values, and ``first [F, 256]`` has the counts by the
-    first 8 bits. For ranks that are not between 1 and ``total``, results are meaningless.
+    The second result is the number of values whose first ``bits`` bits are not larger. Both results are ``[F, R]``.
+    ``total [F]`` is the number of recorded values of each column, and ``first [F, 256]`` how many of them begin with
+    each combination of 8 bits. For ranks that are not between 1 and ``total``, results are meaningless.
     """
     F, R = ranks.shape
     which = np.repeat(np.arange(F), R)

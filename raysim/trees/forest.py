@@ -21,7 +21,7 @@ from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeTask
 
 OF_TREES = ("column", "threshold", "missing_left", "levels", "value", "gain", "hessian", "rows")
-"""The fields of a forest in which the first axis is the trees."""
+"""The fields of a :class:`Forest` whose first axis has an entry for each tree."""
 
 WORD = 16
 """The number of categories that one integer stores, one bit each."""
@@ -37,13 +37,13 @@ def words_of(task: TreeTask) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """The ``T`` trees of a model and the margins of a row before the first tree.
+    """The ``T`` trees of a model, and the initial margins, which are the same for all rows.
 
     Fields are as in :mod:`raysim.trees.stored`, with these differences:
 
     - ``column [T, I]`` counts from 0, and is -1 for a node that is not split.
     - ``threshold [T, I]`` is infinite if all numbers go left.
-    - ``missing_left [T, I]`` is called ``missing`` there.
+    - ``missing_left [T, I]`` has the name ``missing`` in that module.
     - ``base [K]`` and ``value [T, N]`` are integers in units of ``2^(scale - 40)``.
     """
 
@@ -104,7 +104,7 @@ class Forest:
         return replace(self, **{name: getattr(self, name)[len(self) - count :] for name in OF_TREES})
 
     def joined(self, other: Forest, factor: float = 1.0) -> Forest:
-        """Return a forest with the trees of ``other`` added; their leaf values are multiplied by ``factor``."""
+        """Return this forest with the trees of ``other`` added, their leaf values multiplied by ``factor``."""
         further = {name: getattr(other, name) for name in OF_TREES}
         further["value"] = np.rint(other.value * factor).astype(np.int64)
         joined: dict[str, Any] = {name: np.concatenate([getattr(self, name), further[name]]) for name in OF_TREES}

@@ -2,7 +2,7 @@
 
 The nodes of a tree are numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``. Of two
 children, only the histogram of the child with fewer rows is requested, or of the left child if both have equally many.
-Subtracting it from the parent's histogram gives that of the other child exactly, because all are whole numbers.
+The other child's histogram is the parent's minus the requested one, which is exact because all sums are whole numbers.
 """
 
 from __future__ import annotations

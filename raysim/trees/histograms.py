@@ -34,7 +34,7 @@ class Cells:
     group: Ints
     """The index of the group to which each column belongs, ``[F]``."""
     factor: Ints
-    """The difference between the cell indices of two neighbouring bins of each column, ``[F]``."""
+    """By how much a cell's index grows if the bin of a column grows by 1, for each column, ``[F]``."""
     start: Ints
     """The index of the first cell of each group, ``[G]``."""
     count: int
@@ -131,9 +131,9 @@ def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
 
 
 def _ones(count: int) -> Floats:
-    """Return ``count`` ones.
+    """Return ``count`` ones, as a view of a cached array.
 
-    There is an array for each power of two, because SciPy copies a view that is less than half of its array.
+    The array's length is the next power of two, because SciPy copies a view that is less than half of its array.
     """
     return _ones_of((count - 1).bit_length())[:count] if count else np.ones(0)
 

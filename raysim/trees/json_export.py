@@ -14,11 +14,11 @@ FORMAT = 1
 def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
     """Return the forest as JSON values; ``names [F]`` are the names of the columns.
 
-    Each tree has the index ``class`` of an output (from 0), to which the ``value`` of a leaf is added. Any node that is
-    not a leaf has a ``column``, an index into ``columns`` (from 0). Numbers go to the node ``left`` if they are at most
-    ``at_most`` (null: any number), and categories if they are among ``levels``. All others go to ``right``. ``missing``
-    names the side of missing values and of unknown categories. In trees with random splits, ``rows`` (a node's number
-    of rows), ``hessian`` (the sum of second derivatives) and ``gain`` are null.
+    Each tree adds the ``value`` of the leaf that a row reaches to the output with the index ``class`` (from 0). Any
+    node that is not a leaf has a ``column``, an index into ``columns`` (from 0). Numbers go to the node ``left`` if
+    they are at most ``at_most`` (null: any number), and categories if they are among ``levels``. All others go to
+    ``right``. ``missing`` names the side of missing values and of unknown categories. In trees with random splits,
+    ``rows`` (a node's number of rows), ``hessian`` (the sum of second derivatives) and ``gain`` are null.
     """
     unit = 2.0 ** (forest.scale - 40)
     return {

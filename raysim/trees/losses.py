@@ -25,7 +25,7 @@ LARGEST = 2**46
 """The largest magnitude of a leaf value (64), in multiples of ``1 / MARGIN``; larger values are clipped."""
 
 LOG_MEAN = 30.0
-"""The largest logarithm of an expected count in gradients and losses of a Poisson model."""
+"""In the gradients and losses of a Poisson model, larger arguments of ``exp`` are replaced by this number."""
 
 
 def gradients(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> tuple[Floats, Floats]:
@@ -81,7 +81,7 @@ def mean_loss(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> flo
 
 
 def base(loss: Loss, sums: Floats, rows: int) -> Ints:
-    """Return the margins ``[K]`` of a model without trees that minimise the loss, as integers in units of ``2^-40``.
+    """Return the initial margins ``[K]``, which minimise the loss without any tree, as integers in units of ``2^-40``.
 
     ``sums`` is the number of rows of each class, ``[C]``, or the sum of the labels ``[1]`` (divided by ``2^scale``).
     For more than two classes, margins have mean 0. Raises ``ValueError`` if a class has no rows, or if all labels of a

@@ -93,7 +93,7 @@ class TreeTask:
 
     @property
     def outputs(self) -> int:
-        """Return the number of outputs of the model, ``K``, and of trees in each boosting step."""
+        """Return ``K``, which is the number of the model's outputs and the number of trees in each boosting step."""
         return self.classes if self.classes > 2 else 1
 
     @property

@@ -9,8 +9,8 @@ rules:
   value, missing values go to the side with more rows, or left if both sides have equally many.
 - "Missing against the rest" is also a split: all values go left, and missing values right.
 - Categories are sorted by ``G/(H + l2)`` (if equal, by their codes). Every prefix of this order is a candidate for the
-  left side. If ``l2`` is 0, no other set of categories has a larger gain than the best prefix, apart from ``min_rows``
-  (W. Fisher 1958). If ``l2`` is above 0, another set can have a larger gain. Categories without rows go to the side of
+  left side. If ``l2`` is 0 and ``min_rows`` is 1, no other set of categories has a larger gain than the best prefix (W.
+  Fisher 1958). If ``l2`` is above 0, another set can have a larger gain. Categories without rows go to the side of
   missing values.
 - If gains are equal (up to a relative difference of 1e-12), the first column is preferred, then the first bin, then the
   split that sends missing values left.
@@ -103,8 +103,8 @@ def best_splits(
 
 
 def _padded(sums: Floats, units: Floats, bins: Bins) -> tuple[Floats, Floats]:
-    """Return histograms ``sums [m, W, 3]``, times ``units [3]``, as ``[3, m, B, F]``, and the sums of missing values,
-    ``[3, m, F]``.
+    """Return histograms ``sums [m, W, 3]``, multiplied by ``units [3]``, in the shape ``[3, m, B, F]``, and the sums
+    over rows with missing values, ``[3, m, F]``.
 
     ``B`` is the largest number of bins of a column; entries beyond a column's bins are 0.
     """
@@ -190,7 +190,8 @@ def _goes_left(
 ) -> NDArray[np.bool_]:
     """Return a mask of the column's bins that go left; the bin of missing values is last.
 
-    ``levels`` are the categories sorted for the split (None: a column of numbers), ``counts`` their numbers of rows.
+    ``levels`` are the categories in the order of :func:`_ordered_levels` (None: a column of numbers), and ``counts``
+    the number of rows of each.
     """
     size = int(bins.sizes[column])
     goes = np.zeros(size + 1, np.bool_)

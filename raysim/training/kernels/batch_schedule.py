@@ -20,9 +20,9 @@ class BatchSchedule:
     """The rows of each step's batches, for hospitals in descending order of their numbers of steps.
 
     ``rows [T, H, B]`` are indices into the concatenated rows of all ``H`` hospitals, for ``T`` steps and batches of up
-    to ``B`` rows. The first ``counts[t, h]`` of ``B`` indices are the batch of hospital ``h`` in step ``t``; the others
-    are padding. ``active`` has, for each step, the number of hospitals that still have a batch. Full batches are the
-    same in all steps; for them ``T`` is 1.
+    to ``B`` rows. The batch of hospital ``h`` in step ``t`` is the first ``counts[t, h]`` of the ``B`` indices
+    ``rows[t, h]``; the others are padding. ``active`` has, for each step, the number of hospitals that still have a
+    batch. If every batch has all rows of its hospital, all steps use the same batches, and ``T`` is 1.
     """
 
     rows: NDArray[np.int32]
@@ -34,7 +34,7 @@ def padded(batch_size: int, n: int) -> int:
     """Return the number of rows to which the batches of a hospital with ``n`` rows are padded.
 
     The result is 1, 2, 3, 4, 6, 8, 12, 16 and so on, but at most ``batch_size``, if this is not 0. It does not depend
-    on other hospitals, and therefore the shapes of the hospital's matrix products do not either.
+    on other hospitals. The shapes of the hospital's matrix products are therefore the same in any cohort.
     """
     width = rows_per_batch(batch_size, n)
     grain = 1 << max(0, width.bit_length() - 2)

@@ -1,6 +1,6 @@
 """The batches of a local update, as slices of rows that are gathered for many steps at once.
 
-At most as many rows as the hospital has are gathered at once.
+The number of rows gathered at once is at most the hospital's number of rows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Gathered(NamedTuple):
     rows: NDArray[np.int64]
     """The indices of the rows of these batches, concatenated, ``[m]``."""
     cuts: Sequence[tuple[int, int]]
-    """The start and the end of each batch in ``rows``. Several batches may be the same part of ``rows``."""
+    """The start and the end of each batch in ``rows``. Several steps may use the same part of ``rows``."""
     step: int
     """The number of the first of these steps, counted from 0."""
     whole: bool = False
-    """Whether these are all steps of the local update, each with all rows in order."""
+    """Whether every step of the local update uses all of the hospital's rows, in their original order."""
 
 
 def batches(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:

@@ -1,8 +1,8 @@
 """Sums of gradients clipped by patient, without computing the gradient of any single row.
 
 Let ``d`` be the gradient of a row's loss with respect to a dense layer's outputs, and ``a`` the layer's inputs. The
-gradient with respect to weights and biases is the outer product of ``d`` and ``(a, 1)``, whose norm follows from
-``|d|`` and ``|a|``. A row is clipped by scaling ``d``.
+gradient with respect to weights and biases is the outer product of ``d`` and ``(a, 1)``. Its norm follows from ``|d|``
+and ``|a|``, and scaling ``d`` clips it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
 def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the factors ``[U]`` that clip gradients with the norms ``lengths [U]``.
 
-    A factor is 1 if the norm is below ``clip`` by at least the share :data:`MARGIN`, and 0 if the norm is not finite.
+    A factor is 1 if the norm is at most ``clip * (1 - MARGIN)``, and 0 if the norm is not finite.
     """
     # Short gradients keep their bits: their factor is exactly 1. A length that is NaN gives 0.
     shorter: NDArray[Any] = np.fmax(np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths), 0.0)
@@ -143,7 +143,7 @@ def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDA
 
 
 class DenseLayers(Traceable):
-    """Makes a model of dense layers :class:`Clippable`."""
+    """A base class that turns a model of dense layers into a :class:`Clippable` model."""
 
     unclippable: str | None = None
 
@@ -161,7 +161,7 @@ class DenseLayers(Traceable):
 
 
 class RowFactors:
-    """The factors that clip the gradients of a hospital's rows by patient, in each step of DP-SGD.
+    """Computes the factors by which rows' gradients are multiplied to clip them by patient, for DP-SGD at one hospital.
 
     For a patient with several rows, inner products of the rows' gradients are needed, not only norms.
     """
@@ -180,8 +180,8 @@ class RowFactors:
         return self._shared is not None or self._planted is not None
 
     def shared(self, rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64] | None:
-        """Return the positions in the batch ``rows[low:high]`` of those rows whose patient has several rows at the
-        hospital; None if there are none.
+        """Return the positions, in the batch ``rows[low:high]``, of rows of patients with several rows at the hospital;
+        None if there are none.
         """
         if self._shared is None:
             return None
@@ -199,7 +199,7 @@ class RowFactors:
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
     def plant(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> None:
-        """Replace the gradients in ``layers`` of the rows that a privacy auditor has planted, in place.
+        """Replace, in ``layers``, the gradients of rows that a privacy auditor has planted.
 
         The new gradients are described at ``PrivateSteps.planted``.
         """

@@ -1,9 +1,10 @@
 """The contrastive term of MOON in numpy, with a manual gradient.
 
-Let ``z`` be a row's representation by the trained model, and ``u_received`` and ``u_own`` the unit vectors of the row's
-representations by the received model and the hospital's previous model. The cosines of ``z`` with these vectors differ
-by ``d = z . v / |z|``, where ``v = u_own - u_received``. For a term with ``weight`` and ``temperature``, the gradient
-with respect to ``z`` is ``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
+Let ``z`` be a row's representation by the model in training. ``u_received`` is the unit vector of the row's
+representation by the received model, and ``u_own`` that by the hospital's previous model. The cosines of ``z`` with
+these vectors differ by ``d = z . v / |z|``, where ``v = u_own - u_received``. For a term with ``weight`` and
+``temperature``, the gradient with respect to ``z`` is
+``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST = 1e-8
-"""In divisions, the norm of a representation counts as at least this number."""
+"""The smallest divisor: smaller norms of representations are replaced by this number in divisions."""
 
 Rows = NDArray[Any]
 
@@ -22,8 +23,8 @@ Rows = NDArray[Any]
 def directions(local: Rows, received: Rows) -> Rows:
     """Return ``u_own - u_received`` of each row, ``[n, d]``.
 
-    The arguments are the rows' representations ``[n, d]`` by the hospital's previous model and by the received model;
-    ``u_own`` and ``u_received`` are the unit vectors.
+    ``local`` and ``received [n, d]`` are the rows' representations by the hospital's previous model and by the received
+    model. ``u_own`` and ``u_received`` are their unit vectors.
     """
     return _unit(local) - _unit(received)
 

@@ -1,4 +1,4 @@
-"""Parts that the numpy kernels share: proximal terms, and optimisers whose steps are part of BLAS products.
+"""Parts that the numpy kernels share: proximal terms and optimisers.
 
 For each mean gradient, a kernel calls BLAS to compute ``target <- keep * target + scale * gradient``. For plain SGD the
 target is the parameters themselves, and no gradient is stored.

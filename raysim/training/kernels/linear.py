@@ -1,11 +1,11 @@
 """Linear models in numpy.
 
-A model has one output for a real-valued label (the prediction) or two classes (the log-odds of class 1), otherwise one
-output for each class, with a softmax.
+A model has one output for a real-valued label (the prediction) and for two classes (the log-odds of class 1). For more
+classes it has one output per class, with a softmax.
 
-Hospitals are trained one at a time. A hospital's rows are copied into the order of its batches, once in each epoch
-(full batches: once in all). On one core this is several times faster than products batched over hospitals, because the
-rows of one hospital fit the cache.
+Hospitals are trained one at a time. A hospital's rows are copied into the order of its batches before each epoch, or
+only once if batches are full. On one core this is several times faster than products batched over hospitals, because
+the rows of one hospital fit the cache.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ class _Buffers:
     rows.
 
     ``rows [n, F+1]`` are the gathered rows with a constant last column for the bias. For a model with one logit ``z``,
-    all columns are divided by 2. The residual ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` then needs no multiplication
-    and cannot overflow.
+    all columns are divided by 2, so that products with the parameters are ``z/2``. The residual
+    ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` then needs no multiplication and cannot overflow.
 
     Rows are first copied in order, and then gathered from the copy in the cache, which is faster than random access to
     the original memory.

@@ -1,8 +1,8 @@
-"""Clipping in a linear model's private steps: a bound on each row's residual.
+"""Clipping in DP-SGD steps of a linear model: a bound on each row's residual.
 
-The gradient of a row is the row's residual times its features. The gradient's norm is at most the clipping norm if the
-residual is at most the clipping norm divided by the norm of the features. This bound is the same in all steps. For
-patients with several rows, factors are computed in each step (:class:`.clipped.RowFactors`).
+The gradient of a row is the row's residual times its features. To clip the gradient, the residual's magnitude is
+limited to the clipping norm divided by the norm of the features. This limit is the same in all steps. For patients with
+several rows, clipping factors are computed in each step (:class:`.clipped.RowFactors`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from raysim.training.private import PrivateSteps
 
 
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the largest residual of each row, ``[n]``, with which the norm of the row's gradient is at most ``clip *
-    (1 - MARGIN)``.
+    """Return the magnitude ``[n]`` of each row's residual at which its gradient has the norm ``clip * (1 - MARGIN)``.
 
     ``lengths [n]`` are the norms of the rows' features, with a 1 for the bias.
     """
@@ -44,8 +43,8 @@ class LinearClip:
         bounds = bounds.astype(X.dtype, copy=False)
         self._bounds = np.empty_like(bounds)
         self.columns = [(bounds, self._bounds)]
-        """One pair of arrays ``[n]``: the largest residual of each row divided by ``unit``, and memory for these values
-        in the order of gathered rows."""
+        """One pair of arrays ``[n]``: the :func:`largest` residual of each row divided by ``unit``, and memory for
+        these values in the order of gathered rows."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Clip the gradients of a batch by reducing the rows' residuals ``z [b]``, in place.
@@ -77,7 +76,7 @@ class LinearClip:
             z[~np.isfinite(z)] = 0
 
     def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Set residuals of a privacy auditor's rows to a constant, and residuals of rows that are not finite to 0."""
+        """Set residuals of an auditor's planted rows to a constant, and those of rows without a finite norm to 0."""
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:

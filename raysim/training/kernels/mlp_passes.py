@@ -206,8 +206,8 @@ class MlpClip:
         return batch
 
     def shorten(self, batch: NDArray[Any], rows: NDArray[np.int64]) -> None:
-        """Clip the gradients of the hospital's ``rows [b]`` by scaling residuals; ``batch`` has the rows' padded
-        features.
+        """Clip the gradients of the hospital's ``rows [b]`` by scaling residuals; ``batch`` is their :meth:`gather`
+        result.
         """
         traces = self._passes.traces(batch) if self._factors.need_traces else []
         self._factors.plant(traces, rows)

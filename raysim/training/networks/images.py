@@ -15,7 +15,7 @@ from raysim.training.base import whole
 
 class FashionCnn(nn.Module):
     """The Fashion-MNIST network of Clust-PSI-PFL: three convolutions (8, 16, 32 maps) with max pooling, a dense layer
-    of 2048.
+    of 2048 units.
 
     Rows are images of 28 x 28 pixels (``n_features`` 784). The paper gives neither the kernel size nor the ``padding``.
     Here kernels are 3 x 3, and padded by default.

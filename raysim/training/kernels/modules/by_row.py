@@ -21,8 +21,8 @@ from raysim.training.kernels.descent import begin, end, noise_of
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 
 CELLS = 2**24
-"""The largest number of scalars in the row gradients that are in memory at once. The rows of one patient may exceed
-it."""
+"""The largest number of scalars in the row gradients that are in memory at once. A single patient's rows may exceed
+this number."""
 
 
 class RowGradients:
@@ -62,7 +62,7 @@ class RowGradients:
 
 
 def chunks(patient: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Divide rows into parts that split no patient; return each part's start and end.
+    """Divide rows into parts, with all rows of a patient in one part; return each part's start and end.
 
     ``patient [n]`` has the patient of each row, ascending. A part has at most ``most`` rows, unless a single patient
     has more.

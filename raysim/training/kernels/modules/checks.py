@@ -60,8 +60,8 @@ def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) 
 
     Raises ``ConfigError`` if the module has no parameters, initial values that are not finite, or a layer with several
     names. Raises it also if the module cannot turn rows ``[n, n_features]`` into outputs ``[n, n_outputs]``, if it
-    changes these rows, or if evaluation draws random numbers or combines rows. Modules with a ``lookup`` may combine
-    rows unnoticed. The check may change the module's buffers.
+    changes these rows, or if evaluation draws random numbers or combines rows. Modules with a ``lookup`` are not
+    checked for combining rows. The check may change the module's buffers.
     """
     like = next(module.parameters(), None)
     if like is None:
@@ -127,7 +127,7 @@ def _changes_rows(module: nn.Module, X: torch.Tensor) -> bool:
 
 
 def _combines_rows(module: nn.Module, X: torch.Tensor) -> bool:
-    """Return whether the output of the first row depends on another row, as its gradient at ``X`` shows."""
+    """Return whether the first row's output at ``X`` has a gradient other than 0 with respect to another row."""
     try:
         with torch.enable_grad(), torch.random.fork_rng(devices=[]):
             (slope,) = torch.autograd.grad(module(X.requires_grad_())[0].sum(), X, allow_unused=True)

@@ -79,7 +79,7 @@ class FlatModule:
         self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return the initial vector ``[P]``: the module's own initialisation or, with ``init: zeros``, parameters 0."""
+        """Return the initial vector ``[P]``: the module's own, with all parameters 0 if ``init`` is ``zeros``."""
         fresh = self._seeded(0 if self._init == "zeros" else int(rng.integers(2**63 - 1)))
         buffers = dict(fresh.named_buffers())
         parts = [p.detach() for p in fresh.parameters()]

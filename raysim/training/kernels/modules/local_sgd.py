@@ -125,7 +125,7 @@ def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> I
 
 
 def seed(kind: str, value: int) -> None:
-    """Seed torch's random generator on this ``kind`` of device; on a CPU faster than ``torch.manual_seed``."""
+    """Seed torch's random generator for the device type ``kind``; for ``cpu`` faster than ``torch.manual_seed``."""
     if kind == "cpu":
         torch.default_generator.manual_seed(value)
     else:
