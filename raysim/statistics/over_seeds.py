@@ -1,7 +1,7 @@
 """A hospital's metric over several training seeds, with an interval that allows for the choice of patients and seeds.
 
-Seeds share many test patients, and the server does not know which. The interval is therefore as wide as if all seeds
-had tested the same patients. Definitions: ``docs/statistics.md``.
+The runs of two seeds share many test patients, and the server does not know which ones. The interval is therefore as
+wide as if all seeds had tested the same patients. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class OverSeeds(NamedTuple):
     """The mean ``value`` of a figure over training seeds, its interval ``low`` to ``high``, and the number of ``seeds``
     that define the figure.
 
-    ``value`` is NaN if no seed defines the figure; the limits are NaN also if no seed has an interval.
+    ``value`` is NaN if no seed defines the figure. ``low`` and ``high`` are NaN if no seed has an interval.
     """
 
     value: Floats

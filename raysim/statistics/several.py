@@ -1,10 +1,10 @@
 """Tests of several hospitals at once: a lower bound on the number of hospitals with an effect, and the names of some
 such hospitals.
 
-The bound on the number is that of closed testing with Simes' test (Hommel's shortcut); the names come from Holm's
-procedure. The bound and the list of names are each wrong in at most 5 % of federations. Only the bound requires
-independent hospitals. Counting the hospitals whose own interval excludes 0 has no such guarantee. Sources: Holm 1979;
-Hommel 1988; Goeman and Solari 2011.
+The bound is computed by closed testing with Simes' test (Hommel's shortcut), and the names by Holm's procedure. The
+bound and the list of names are each wrong in at most 5 % of federations. Only the bound requires independent hospitals.
+Counting the hospitals whose own interval excludes 0 has no such guarantee. Sources: Holm 1979; Hommel 1988; Goeman and
+Solari 2011.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ class Checkpoints:
             ) from None
 
     def latest(self) -> tuple[RunState | None, list[str]]:
-        """Return the last undamaged checkpoint (None if there is none), and a message on each damaged one after it.
+        """Return the last undamaged checkpoint (None if there is none), and a message on each later, damaged
+        checkpoint.
 
         Raises ``ConfigError`` for a checkpoint of another run or another format, and if checkpoints cannot be listed.
         """
@@ -105,7 +106,7 @@ def _newest_first(files: FileStore, location: str) -> list[str]:
 class Writer:
     """Writes checkpoints on a background thread while rounds continue.
 
-    A failure is raised at the next checkpoint, or at the end of the context.
+    If a checkpoint cannot be written, the error is raised at the next checkpoint, or at the end of the context.
     """
 
     def __init__(self, checkpoints: Checkpoints) -> None:

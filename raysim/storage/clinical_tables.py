@@ -71,7 +71,9 @@ def _figures(
     which: NDArray[np.int64],
     measured: Sequence[ClinicalFigure],
 ) -> pd.DataFrame:
-    """Return a model's rows of ``clinical.csv``: one per metric and hospital. ``which`` has the hospitals' indices."""
+    """Return a model's rows of ``clinical.csv``: one per metric and hospital. Only the hospitals with the indices
+    ``which`` have rows.
+    """
     wide = len(measured)
     stacked = {
         name: np.stack([getattr(figure, name)[which] for figure in measured], axis=1).ravel()

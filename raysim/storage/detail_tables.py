@@ -144,7 +144,8 @@ def overlap(outcome: Outcome) -> pd.DataFrame | None:
     """Return the :func:`mean_overlap` of patient clusters' most important features, one row for each number in ``TOP``
     below the number of features.
 
-    Returns None without such a row, for fewer than two clusters of patients, and for a model that is not linear.
+    Returns None if no number in ``TOP`` is below the number of features, if there are fewer than two clusters of
+    patients, or if the model is not linear.
     """
     served = [rows for rows in outcome.serve.values() if rows.ndim == 2]
     if not served or len(models := np.unique(served[-1])) < 2 or set(outcome.layout.names) != {"weight", "bias"}:

@@ -134,9 +134,9 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
 
 def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> None:
     """Raise :class:`Damaged` if the traffic ledger disagrees with the bytes sent in ``rounds``, or lacks the messages
-    ``size`` that all hospitals sent before the first round.
+    of the kind ``size``, which all hospitals send before the first round.
 
-    A run's privacy cost is computed from the rounds, hospitals and kinds of messages in the ledger.
+    The check is needed because a run's privacy cost is computed from the ledger.
     """
     sent = ledger.sent_by_round()
     late = max(sent, default=0) - max((row.round for row in rounds), default=0)

@@ -26,8 +26,7 @@ from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest, check_plain
 
 SPLIT = "split.csv"
-"""The file with the hospital of each row of the source that the run uses, and the row's part: training, validation or
-test."""
+"""The file with each used row of the source: the row's hospital, and its part (training, validation or test)."""
 
 PREDICTIONS = "predictions.csv"
 
@@ -160,9 +159,9 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
 
 
 def converged(outcome: Outcome) -> dict[str, Any]:
-    """Return whether the training loss has converged, and the losses from which this follows.
+    """Return for ``summary.json`` whether the training loss has converged, and the losses that show it.
 
-    If this is unknown, ``convergence`` is None, and there are no losses.
+    If convergence is unknown, ``convergence`` is None, and there are no losses.
     """
     training, model = outcome.convergence, outcome.losses.model
     if training is None:

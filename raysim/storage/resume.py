@@ -66,11 +66,11 @@ class Ticket:
     """The id by which MLflow identifies the run."""
     finished: bool = False
     reached: int = 0
-    """An upper bound on the last round that was run since the latest start or resumption; 0 if repeated rounds draw no
-    new noise."""
+    """An upper bound on the last round that was run since the latest start or resumption. It stays 0 in a run whose
+    repeated rounds draw no new noise."""
     starts: int = 0
-    """How often the run was started or resumed before the latest start or resumption; 0 if repeated rounds draw no new
-    noise."""
+    """How often the run was started or resumed before the latest start or resumption. It stays 0 in a run whose
+    repeated rounds draw no new noise."""
     rounds: int = 0
     """An upper bound on the number of rounds that were run again after earlier stops. Each repetition has a privacy
     cost."""
@@ -184,7 +184,8 @@ def _tickets(folder: Path) -> Iterator[tuple[Path, Ticket]]:
 def _check_formats(folder: Path) -> None:
     """Raise ``ConfigError`` if unfinished runs of ``folder`` have checkpoints in the format of another version.
 
-    A version that reads another format may also have other settings, whose comparison gives a wrong reason.
+    Call this before settings are compared. Otherwise, if the other version also has other settings, the error would
+    name a changed setting as the reason.
     """
     for each, ticket in _tickets(folder):
         if not ticket.finished:
@@ -366,7 +367,9 @@ def _owner(run_id: str, folder: Path) -> dict[str, str]:
 
 
 def _checkpoints_at(path: str | None, name: str) -> str:
-    """Return where a run's checkpoints are stored: in its folder, or as ``name`` in ``path``, a folder or URI."""
+    """Return where a run's checkpoints are stored: in the run's own folder if ``path`` is None, else in the subfolder
+    ``name`` of the folder or URI ``path``.
+    """
     if path is None:
         return CHECKPOINTS
     return f"{path.rstrip('/')}/{name}" if "://" in path else str(Path(path).absolute() / name)

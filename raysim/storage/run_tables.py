@@ -51,9 +51,9 @@ def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
 def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
     """Return ``hospitals.csv``: one row per hospital and model. Undefined values are empty.
 
-    ``rounds`` is the number of all rounds, and ``participated`` of those in which the hospital sent an update or ran a
-    client program. Both columns are absent under a privacy guarantee. ``cluster`` is empty if the hospital is in no
-    cluster.
+    ``rounds`` is the number of all rounds. ``participated`` is the number of rounds in which the hospital sent an
+    update or ran a client program. Both columns are absent under a privacy guarantee. ``cluster`` is empty if the
+    hospital is in no cluster.
     """
     task, tables = federation.task, []
     took_part = outcome.participated(len(federation.hospitals))
@@ -78,9 +78,9 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
 
 
 def clusters(outcome: Outcome) -> Any:
-    """Return each hospital's cluster, counted from 0, as an array ``[N]`` with gaps; None without clusters.
+    """Return each hospital's cluster, counted from 0, as an array ``[N]``; None without clusters.
 
-    A hospital that uses the global model (row 0 of the models) is in no cluster.
+    A hospital that uses the global model (row 0 of the models) is in no cluster: its entry is missing.
     """
     if outcome.cluster is None:
         return None

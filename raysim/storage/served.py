@@ -1,7 +1,7 @@
 """The models of a run, and the model used for each hospital: ``models.safetensors`` and ``serving.json``.
 
-Each parameter vector is stored under a name, its owner: ``global``, ``cluster/<k>``, ``personal/<hospital>``, or the
-model's name for any other vector that all hospitals use. A hospital's second personal vector is named
+Each parameter vector has a name, called its owner: ``global``, ``cluster/<k>`` or ``personal/<hospital>``. Any other
+vector that all hospitals use has the name of its model. A hospital's second personal vector is named
 ``<model>/<hospital>``.
 """
 
@@ -40,7 +40,8 @@ DIVISION = "division"
 PERSONAL = "personal/"
 
 NOBODY = "(untrained)"
-"""The name in place of a parameter vector if a hospital's model is untrained. The hospital's rows are not scored."""
+"""Stands in place of a parameter vector's name if a hospital's model is untrained. The hospital's rows are not
+scored."""
 
 Owners = str | tuple[str, ...]
 """The name of the parameter vector for a hospital's rows, or one name for each group of its patients."""
@@ -70,14 +71,14 @@ class Served:
     vectors: Mapping[str, NDArray[Any]]
     """Each parameter vector ``[P]`` by its name, in the run's precision."""
     owners: Mapping[str, Mapping[str, Owners]]
-    """For each model and each hospital's name, the name of the parameter vector. The last model is the headline
-    model."""
+    """The name of the parameter vector that a hospital uses for a model, by model and by hospital. The last model is
+    the headline model."""
     others: Owners | None
     """The name of the parameter vector for hospitals that did not take part in the run; None if there is none."""
     division: Division | None = None
     """The rule that assigns rows to groups of patients; None if models are for whole hospitals."""
     shifts: Mapping[str, Shift] = field(default_factory=dict)
-    """Each recalibration by its name, which ``owners`` has in place of a parameter vector's name."""
+    """Each recalibration by its name. In ``owners``, this name stands in place of a parameter vector's name."""
 
     def of(self, owner: str) -> tuple[NDArray[Any], Shift | None]:
         """Return the parameter vector with the name ``owner``, and the recalibration of its outputs, if any."""
@@ -87,7 +88,8 @@ class Served:
     def elsewhere(self, model: str) -> Owners | None:
         """Return the name of the parameter vector of ``model`` for hospitals that did not take part in the run.
 
-        None if there is none; one name for each group of patients if models belong to groups.
+        The result is None if there is no such vector. If models belong to groups of patients, it has a name for each
+        group.
         """
         if self.others is None or model == RECALIBRATED:
             return self.others
@@ -142,9 +144,8 @@ def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
     shifts: dict[str, Shift] = {}
 
     def shifted(owners: Owners, whose: str, a: float, b: float) -> Owners:
-        """Name recalibrated versions of the vectors ``owners``, and store their intercept ``a`` and slope ``b``.
-
-        ``whose`` is the first part of the names.
+        """Return names for recalibrated versions of the vectors ``owners``, and store their intercept ``a`` and slope
+        ``b``. The names begin with ``whose``.
         """
         if owners == NOBODY:
             return NOBODY
@@ -228,8 +229,9 @@ def named_tensors(vectors: Mapping[str, NDArray[Any]], layout: Layout) -> dict[s
 def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) -> Served:
     """Read the models in a run's folder, as :func:`to_store` wrote them.
 
-    If models belong to groups of patients, ``strategy`` makes the run's strategy, which knows the groups. Raises
-    ``ConfigError`` if a file is missing, or if this version cannot read it.
+    ``strategy`` returns the run's strategy. It is called only if models belong to groups of patients, because the
+    strategy's module defines the class of the rule that assigns rows to groups. Raises ``ConfigError`` if a file is
+    missing, or if this version cannot read it.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -311,7 +313,8 @@ def _packed(division: Division | None, arrays: Arrays) -> Any:
 def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> Division:
     """Return the rule that divides rows into groups, as :func:`_packed` stored it.
 
-    The rule's class must be in a module of the strategy's classes, so that no file decides which module is imported.
+    The rule's class must be in a module that defines the strategy's class or one of its base classes, so that no stored
+    file decides which module is imported.
     """
     name = tree["class"]
     if "not_kept" in tree:

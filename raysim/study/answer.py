@@ -17,8 +17,8 @@ from raysim.study.predictors import ALL
 TARGETS = {"log_alpha": "ln alpha", "alpha": "alpha"}
 
 EQUAL = 0.01
-"""Metrics whose R² is less than this below the best R² are reported as equally good: R² varies about as much between
-seeds."""
+"""Metrics whose R² differs by less than this from the best R² are reported as equally good. R² varies about as much
+between seeds."""
 
 
 def ranking(shares: pd.DataFrame) -> pd.Series:

@@ -67,7 +67,7 @@ def divided(y: Labels, classes: int, clients: int, alpha: float, seed: int, min_
 
 
 def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) -> int:
-    """Return the number of clusters of ``H`` hospitals that ``strategy`` makes from label counts ``counts [H, C]``.
+    """Return how many clusters ``strategy`` makes of ``H`` hospitals with the label counts ``counts [H, C]``.
 
     Raises ``ConfigError`` for a strategy that makes no clusters, or that needs more than label counts.
     """

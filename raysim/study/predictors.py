@@ -40,9 +40,10 @@ def predictors() -> dict[str, Callable[[], Any]]:
 def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.DataFrame:
     """Evaluate how well ``metrics`` predict ``target`` (``log_alpha`` or ``alpha``) over a study's feasible partitions.
 
-    Returns one row for each model and metric, for all partitions together (``all``), and for each number of clients if
-    there are several numbers. A number of clients is left out if its feasible partitions have fewer than two seeds or
-    values of alpha. R² is computed from predictions for held-out seeds.
+    Returns a table with one row for each model and metric, computed over all partitions (``clients`` is ``all``). If
+    there are several numbers of clients, there are also such rows for each of these numbers. A number of clients is
+    left out if its feasible partitions have fewer than two seeds or values of alpha. R² is computed from predictions
+    for held-out seeds.
 
     - ``importance``: the model's own importance of the metric; a model's importances sum to 1, unless all are 0.
     - ``permutation``: the fall of R² when the metric is shuffled.
@@ -105,8 +106,8 @@ def _predicted(make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[ND
 def _together(
     make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[NDArray[np.bool_]]
 ) -> tuple[float, Floats]:
-    """Compute R² of a model with all ``D`` metrics, and for each metric the fall of R² if this metric is shuffled in
-    held-out rows, ``[D]``.
+    """Compute R² of a model with all ``D`` metrics, and the fall of R² if one metric is shuffled in held-out
+    partitions. The falls are an array ``[D]``, one for each metric.
     """
     predicted, shuffled = np.empty_like(y), np.empty((X.shape[1], SHUFFLES, len(y)))
     for k, out in enumerate(folds):

@@ -24,7 +24,8 @@ from raysim.study.predictors import importances
 from raysim.study.settings import Study, read_study
 
 DECIDED = ("clients", "partition", "silo", "smallest")
-"""Keys of a pooled source that say how rows are assigned to clients. In a study, the grid assigns them instead."""
+"""Keys of a pooled source that say how rows are assigned to clients. They are not allowed in a
+study, in which the grid assigns rows."""
 
 READ = ("name", "data")
 

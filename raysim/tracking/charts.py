@@ -76,7 +76,7 @@ def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectiv
     - Each of ``params``, which have numbers as values, has a section with a chart against each objective.
     - A last section plots ``params`` and ``choices`` (parameters of any type) in parallel coordinates.
 
-    The last sections of a view that is too long for MLflow are omitted.
+    If the view is too long for MLflow, its last sections are omitted.
     """
     names = [metric_name(objective) for objective in objectives]
     sections = [(param, _against(param, names)) for param in params]

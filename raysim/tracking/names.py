@@ -1,4 +1,4 @@
-"""Names of metrics in MLflow, which folds metrics with the same prefix before a slash into a group."""
+"""Names of metrics in MLflow, which groups metrics by the part of their names before a slash."""
 
 from __future__ import annotations
 

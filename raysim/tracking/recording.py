@@ -31,7 +31,8 @@ WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds to wait after each failed attempt to reach the MLflow store; the last number is repeated."""
 
 LOCKED = 2
-"""Number of additional attempts at the end of a command if the store is a file, which another command may lock."""
+"""Number of additional attempts to send at the end of a command. They are made only if the store is an SQLite file,
+which another command may have locked."""
 
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -74,9 +75,9 @@ class PendingRun:
 
 
 def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], seconds: float) -> bool:
-    """Wait until ``threads`` have ended, as long as every call of MLflow returns within ``seconds``.
+    """Wait until ``threads`` have ended, but give up if no call of MLflow returns for ``seconds``.
 
-    ``calls`` returns how many calls of MLflow have returned. The return value is whether all threads have ended.
+    ``calls`` returns how many calls of MLflow have returned so far. Returns whether all threads have ended.
     """
     seen, until = calls(), time.monotonic() + seconds
     while (alive := [each for each in threads if each.is_alive()]) and time.monotonic() < until:
@@ -117,8 +118,8 @@ class Sender:
     def _joined(self, error: BaseException | None, *, stopped: bool) -> bool:
         """Wait for the thread at the end of the context, and return whether it has ended.
 
-        ``error`` is the exception that ended the context, if any. If the work was ``stopped``, the final status of its
-        runs is set in the meantime.
+        ``error`` is the exception that ended the context, if any. If ``stopped``, another thread sets the final status
+        of all runs at once.
         """
         threads = [] if self._thread is None else [self._thread]
         if stopped and threads:

@@ -105,7 +105,7 @@ def _locked(lock: Path) -> int:
 
 
 def sqlite_path(uri: str) -> Path:
-    """Return the path of the file that a ``sqlite:///`` address names.
+    """Return the path of the file in a ``sqlite:///`` address.
 
     With three slashes, the path is relative to the working directory.
     """

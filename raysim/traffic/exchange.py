@@ -41,9 +41,9 @@ class Traffic:
     setup_down: int
     """The bytes that hospitals received before the first round."""
     models_held: Ids
-    """The number of models that each hospital needs for its update and already had when the update began, ``[N]``.
+    """For each hospital, how many of the models needed for its update it already had when the update began, ``[N]``.
 
-    It is 0 after the update has arrived. A resumed run needs it for updates in progress.
+    The number is 0 after the update has arrived. A resumed run needs the numbers for updates in progress.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Traffic:
     ) -> None:
         """Begin to count a job's traffic, at the time before the first round.
 
-        A model has ``size`` scalars without private parameters, which do not travel. ``losses`` says whether the
-        client selection receives hospitals' losses.
+        ``size`` is the number of a model's scalars, without private parameters, which are not sent. ``losses`` says
+        whether the client selection receives hospitals' losses.
         ``bits(problem)`` is the largest number of bits of a compressed or masked update; None for other updates.
         """
         self._bits = bits
@@ -86,7 +86,7 @@ class Traffic:
         return Bytes(self.setup_down, self.ledger.sent(0))
 
     def uses_losses(self, problem: LocalProblem) -> bool:
-        """Return whether hospitals that minimise ``problem`` send the training losses that they had before it."""
+        """Return whether hospitals that minimise ``problem`` also send their training losses under the start models."""
         # A problem that sends nothing, such as fine-tuning, sends no losses either.
         return problem.sent is not None and (problem.sent.losses or self._losses)
 
@@ -144,9 +144,10 @@ class Traffic:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Record that the hospitals ``ids [h]`` sent the validation losses of the models in ``serve`` after a round.
 
-        For this they received the new parts of these models (:meth:`Strategy.news`), which the next round does not send
-        again. If ``shared``, a hospital's own model contains parts of the server's model 0, which the hospital then
-        receives too. Return two arrays ``[h]``: the bytes that each hospital received, and the bytes that each sent.
+        Before, the hospitals received the new parts of these models (:meth:`Strategy.news`). The server does not send
+        these parts again in the next round. If ``shared``, a hospital's own model contains parts of the server's model
+        0, which the hospital then receives too. Return two arrays ``[h]``: the bytes that each hospital received, and
+        the bytes that each sent.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
@@ -257,7 +258,9 @@ class Traffic:
         return len(state.models) if mixture is None else int(mixture.any(axis=0).sum())
 
     def _note(self, models: Floats, ids: Ids, received: list[tuple[Floats, Ids]]) -> None:
-        """Record in ``received`` that hospitals ``ids [h]`` have received ``models [M, P]``, equal models only once."""
+        """Record in ``received`` that hospitals ``ids [h]`` have received ``models [M, P]``. Equal models share one
+        entry.
+        """
         for model in models:
             for at, (earlier, hospitals) in enumerate(received):
                 if np.array_equal(earlier, model):
@@ -267,9 +270,10 @@ class Traffic:
                 received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the distinct hospitals in ``ids [H]``, and the number of models that each needs and already has.
+        """Return the distinct hospitals in ``ids [H]``, and how many of the models that each of them needs it already
+        has.
 
-        ``ids`` has one id for each local update.
+        ``ids`` has the hospital of each local update.
         """
         hospitals, entry = np.unique(ids, return_inverse=True)
         held = np.zeros(len(hospitals), dtype=np.int64)

@@ -121,8 +121,8 @@ class Ledger:
 def named_rows(problem: LocalProblem) -> Ids:
     """Return the indices of the server's models that each local update of ``problem`` uses.
 
-    There is one column for each training phase's start model, and one for the target of each proximal term. Negative
-    values do not refer to a model of the server.
+    The result has one row for each local update. Its columns are the start model of each training phase, and the target
+    of each proximal term. Negative values do not refer to a model of the server.
     """
     columns = []
     for phase in problem.chain:
@@ -136,9 +136,9 @@ def named_rows(problem: LocalProblem) -> Ids:
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
     """Return the number of scalars that hospitals receive for each of the ``H`` local updates of ``problem``, ``[H]``.
 
-    A model has ``size`` scalars without private parameters. A hospital receives the same model only once. If it
-    starts from a mixture, it receives all ``models`` models that mixtures use. Arrays for a client program are
-    included.
+    ``size`` is the number of a model's scalars, without private parameters. A hospital receives the same model only
+    once. A hospital that starts from a mixture receives all models that mixtures use; their number is ``models``.
+    Arrays for a client program are included.
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)
@@ -165,9 +165,9 @@ def record_training(
 ) -> tuple[int, int]:
     """Record the messages of a round's local updates. Return the bytes that hospitals received and sent.
 
-    A model has ``size`` scalars without private parameters. A hospital sends one update and its number of rows. If
-    it trains on groups of rows, it sends an update for each group, without numbers of rows. With ``losses`` it also
-    sends its training loss. Further answers of its client program are included. ``vector_bytes [H]`` is the
+    ``size`` is the number of a model's scalars, without private parameters. A hospital sends one update and its number
+    of rows. If it trains on groups of rows, it sends an update for each group, without numbers of rows. With ``losses``
+    it also sends its training loss. Further answers of its client program are recorded too. ``vector_bytes [H]`` is the
     size in bytes of each compressed or masked update; None for other updates. Training on pooled rows adds no bytes.
     """
     if POOLED in ids:
@@ -189,8 +189,8 @@ def record_training(
 
 
 def update_numbers(problem: LocalProblem) -> int:
-    """Return how many further numbers each message of the kind ``update`` contains, such as FedNova's numbers of
-    steps.
+    """Return how many numbers each message of the kind ``update`` contains besides the update's vectors, such as
+    FedNova's numbers of steps.
     """
     return (0 if problem.sent is None else problem.sent.extra_numbers) + _extras(problem).get(UPDATE, 0)
 

@@ -131,7 +131,8 @@ class Task:
     - ``proximal``: the pairs ``(weight_j, towards_j [P])`` of the proximal terms.
     - ``batches(epoch)``: a function that returns a random generator at the beginning of that epoch's stream. From this
       generator kernels draw the order of the epoch's rows, and then the model's random numbers (dropout). Kernels call
-      ``batches`` once for each epoch, in order; with full batches, only if the model draws random numbers.
+      ``batches`` once for each epoch, in order. If a batch consists of all rows, they call it only if the model draws
+      random numbers.
     - ``linear [P]``: the coefficients of the additional term ``linear . theta``.
     - ``frozen [P]``: a mask of the parameters that do not change.
     - ``contrast``: a contrastive term, which few models support.
@@ -168,8 +169,8 @@ class Task:
 class ContrastTerm:
     """A task's contrastive term (MOON: Li et al., CVPR 2021, eq. 3).
 
-    It draws the trained model's representation of a row towards the received model's representation, and away from that
-    of the hospital's previous local model.
+    It draws the trained model's representation of a row towards the received model's representation, and away from the
+    representation by the hospital's previous local model.
     """
 
     weight: float

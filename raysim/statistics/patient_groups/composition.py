@@ -1,6 +1,7 @@
 """Differences between groups of patients that arise because the groups are treated at different hospitals.
 
-For each group, hospitals' figures, such as AUROC, are averaged with the group's numbers of rows as weights.
+For each group, the mean over hospitals of a figure, such as AUROC, is computed. A hospital's weight in this mean is the
+number of the group's rows at the hospital.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ FEWEST = 10
 
 
 class Composition(NamedTuple):
-    """The mean figure of the hospitals of one group of patients minus that of the hospitals of a second group, with the
-    95 % interval of this difference.
+    """A difference between two means of hospitals' figures, with its 95 % interval. The first mean is weighted by the
+    rows of one group of patients at each hospital, and the second by the rows of another group.
     """
 
     estimate: float
@@ -43,8 +44,8 @@ NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
 
 
 def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Composition:
-    """Compute the difference between two groups of patients in the mean figure of their hospitals, weighted by each
-    group's rows.
+    """Compute the mean of hospitals' figures weighted by the rows of a first group of patients, minus the mean weighted
+    by the rows of a second group.
 
     ``figure [H]`` are the figures of ``H`` hospitals; ``first [H]`` and ``second [H]`` are the groups' numbers of rows
     at each hospital.

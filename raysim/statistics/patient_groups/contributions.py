@@ -1,7 +1,7 @@
-"""One hospital's contribution to the comparison of groups: each group's figure (AUROC or mean absolute error) at the
-hospital and the figure's variance, for each arrangement of group labels.
+"""One hospital's contribution to the comparison of groups, for each arrangement of group labels. It is computed from
+each group's figure (AUROC or mean absolute error) at the hospital, and from the figure's variance.
 
-All sums are of whole numbers that floats represent exactly, so that the order of addition does not matter.
+Only whole numbers that floats represent exactly are added, so that the order of addition does not matter.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from raysim.core.arrays import Floats
 from raysim.statistics.patient_groups.arrangements import Labels
 
 ONE_ROW = 1.0 / 12.0
-"""The variance of placements assumed for a class with one row: that of a uniform variable, as for uninformative
-scores."""
+"""The variance of placements (see :func:`_spread`) that is assumed for a class with one row. Placements of
+uninformative scores are uniform between 0 and 1, and therefore have this variance."""
 
 BLOCK = 1 << 23
 """Largest number of group labels (rows times arrangements) processed at once."""
@@ -30,8 +30,8 @@ on the order of hospitals."""
 
 class Figures(NamedTuple):
     """The figure (AUROC or mean absolute error) of each group of patients at one hospital, and the figure's variance.
-    Both are NaN for a group without the necessary rows, and have the shape ``[G, R]``, for ``G`` groups and ``R``
-    arrangements of group labels.
+    Both have the shape ``[G, R]``, for ``G`` groups and ``R`` arrangements of group labels. They are NaN for a group
+    without rows and, for AUROC, for a group with rows of one class only.
     """
 
     value: Floats
@@ -102,7 +102,8 @@ def _running(rows: Sequence[NDArray[Any]] | NDArray[Any], width: int, kind: np.d
 
 
 def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Floats, Floats]:
-    """Compute the AUROC of each group and its variance, ``[groups, r]`` each, under ``r`` arrangements of group labels.
+    """Compute each group's AUROC, and the variance of this AUROC, under ``r`` arrangements of group labels: two arrays
+    ``[groups, r]``.
 
     ``few [m, r]`` are the group labels of the rarer class's rows, and ``many`` those of the other class's rows. Rows
     are in ascending order of scores.
@@ -141,8 +142,8 @@ def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
     """Return the sample variance of the placements of ``rows`` rows of one class; :data:`ONE_ROW` for one row. A row's
     placement is the share of the ``others`` rows of the other class against which it is ranked correctly.
 
-    ``total`` is the sum over rows of ``2 * others`` times the placement, and ``squares`` the sum of the squares of
-    these products.
+    Each row's placement is multiplied by ``2 * others``. ``total`` is the sum of these products over the rows, and
+    ``squares`` is the sum of their squares.
     """
     if rows == 1:
         return np.full(len(total), ONE_ROW)
@@ -151,11 +152,11 @@ def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
 
 def averaged(errors: ArrayLike, labels: Labels, groups: int) -> tuple[Figures, int]:
     """Compute for each group of patients at one hospital the mean of the group's errors and the variance of this mean.
-    Returns the figures, and the scale of their unit.
+    Returns these figures and an integer, ``scale``.
 
     ``errors [n]`` are finite and at least 0; ``labels [n, R]`` are the groups of rows under each of ``R`` arrangements.
-    The unit of means is 2 to the power of the scale, so that no error exceeds one unit; variances are in the square of
-    this unit. Errors are rounded to a millionth of this unit, and more coarsely from 4,096 rows on. For a group with
+    Means are in units of ``2 ** scale``, so that no error exceeds one unit. Variances are in the square of this unit.
+    Errors are rounded to a millionth of this unit, or more coarsely if there are 4,096 rows or more. For a group with
     one row, the variance of the errors of all rows is used.
     """
     every = np.asarray(errors, dtype=np.float64)

@@ -1,7 +1,8 @@
 """Calibration of predicted risks for each group of patients at the hospitals that treat it.
 
 Each hospital's risks are first shifted on the logit scale, so that their sum is the hospital's number of events.
-Remaining differences between groups are tested by the score test of an intercept for one group (Day and Byar 1979).
+Any remaining difference between a group and the other patients is tested by the score test of an intercept for this
+group (Day and Byar 1979).
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ OBSERVED, EXPECTED, INFORMATION, PREDICTED = range(4)
 class GroupRisk(NamedTuple):
     """A group's number of events compared with the number expected at its hospitals.
 
-    ``ratio`` is observed over expected events. ``log_odds`` is the group's log odds ratio against the other patients of
-    its hospitals at equal predicted risk. ``low`` to ``high`` is the 95 % interval of ``log_odds``, and ``p`` its
-    p-value.
+    ``ratio`` is observed over expected events. ``log_odds`` is the log odds ratio of an event for the group's patients,
+    compared with other patients of the same hospitals who have the same predicted risk. ``low`` to ``high`` is the 95 %
+    interval of ``log_odds``, and ``p`` its p-value.
     """
 
     group: str
@@ -48,8 +49,8 @@ class GroupRisk(NamedTuple):
 
 
 def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Return for each of ``H`` hospitals the shift of logits with which the sum of predicted risks equals the number of
-    events. It is NaN for a hospital with one class only.
+    """Return for each of ``H`` hospitals the number that must be added to its logits so that its predicted risks sum to
+    its number of events. The result is NaN for a hospital with one class only.
 
     Hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``.
     """
@@ -69,15 +70,15 @@ def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Flo
 
 
 def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: ArrayLike, groups: int) -> Floats:
-    """Compute sums over the rows of each group of patients at each of ``H`` hospitals, ``[H, groups, 4]``. They are 0
-    at a hospital with a logit that is not finite.
+    """Compute sums over the rows of each group of patients at each of ``H`` hospitals, ``[H, groups, 4]``. All sums
+    of a hospital are 0 if one of its logits is not finite.
 
     ``labels [n]`` are the groups of the rows. The four sums are:
 
     - the number of events;
     - the expected number of events, after the hospital's risks were shifted so that their sum is the hospital's number
       of events;
-    - the information on an intercept of the group;
+    - the Fisher information on an intercept for the group;
     - the predicted number of events, before the shift.
 
     At a hospital with one class, the expected number equals the observed one, and the information is 0.

@@ -35,8 +35,8 @@ class AttributeSums:
       variance of ``value``.
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real-valued label.
     - ``units``: sums over hospitals of :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2,
-      pairs, R]`` for ``R`` arrangements of group labels, the observed one first. The keys are the scales of hospitals'
-      errors (0 for AUROC): each scale has its own sum.
+      pairs, R]`` for ``R`` arrangements of group labels, the observed one first. There is one sum for each scale of
+      errors (:func:`~raysim.statistics.patient_groups.contributions.averaged`), with the scale as key; 0 for AUROC.
     """
 
     counts: Ints
@@ -46,8 +46,8 @@ class AttributeSums:
     units: Mapping[int, Ints]
 
     def sums(self) -> tuple[Floats, Floats]:
-        """Return for each pair of groups the weighted difference, and the variance of this difference. Both are sums
-        over hospitals, ``[pairs, R]`` for ``R`` arrangements.
+        """Return for each pair of groups the sum over hospitals of weighted differences, and the variance of this sum:
+        two arrays ``[pairs, R]`` for ``R`` arrangements.
         """
         first, second = np.zeros((2, len(pairs(self.counts.shape[1])), 1))
         for scale, units in sorted(self.units.items()):
@@ -119,7 +119,8 @@ class WithinGap:
     larger: bool
     """Whether larger values are better: True for AUROC, False for the mean absolute error."""
     pair: PairGap = NOTHING
-    """The pair of groups with the largest difference relative to its standard error."""
+    """The pair of groups with the largest difference relative to its standard error. Without a test, it is the pair
+    that the most hospitals can compare."""
     pairs: tuple[PairGap, ...] = ()
     """The differences of all pairs of known groups."""
     p: float = NAN
@@ -218,7 +219,9 @@ def within_gap(
 
 
 def testable(sums: AttributeSums) -> bool:
-    """Whether some hospital has enough rows to compare two groups of the attribute, and a permutation of labels."""
+    """Whether the attribute can be tested: some hospital has enough rows to compare two groups, and there is at least
+    one arrangement of group labels besides the observed one.
+    """
     return bool(_weights(sums, _over_pairs(sums.value, -1.0)).any()) and sums.sums()[0].shape[1] > 1
 
 
@@ -231,7 +234,9 @@ def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
 
 
 def _weights(sums: AttributeSums, differences: Floats) -> Floats:
-    """Return each hospital's weight in the mean of each pair's ``differences [H, pairs]``; 0 if undefined."""
+    """Return each hospital's weight for each pair of groups, ``[H, pairs]``. The weight is 0 if the hospital's entry in
+    ``differences [H, pairs]`` is not finite.
+    """
     return np.where(np.isfinite(differences), weights(sums.counts), 0.0)
 
 
@@ -298,7 +303,9 @@ def _like(share: Floats, residual: Floats, se: float) -> float:
 
 
 def _limited(estimate: float, half_width: float, larger: bool) -> tuple[float, float]:
-    """Return the limits of an interval. Limits of a difference in AUROC are clipped to between -1 and 1."""
+    """Return the limits of an interval. If ``larger`` (True for AUROC), they are clipped to between -1 and 1. Otherwise
+    they are NaN if ``half_width`` is infinite.
+    """
     if np.isnan(half_width) or not (larger or np.isfinite(half_width)):
         return NAN, NAN
     low, high = estimate - half_width, estimate + half_width
