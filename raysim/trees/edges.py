@@ -1,9 +1,9 @@
 """The edges of the bins of a numeric column, computed from counts of rows alone.
 
 Finite float32 numbers are mapped to unsigned integers of 32 bits in the same order (:func:`ordered`). The value with a
-given rank is found 8 bits at a time, highest bits first: values that begin with the bits found so far (the prefix) are
-counted by their next 8 bits. Hospitals' counts add up to those of the pooled rows, so edges do not depend on which
-hospital has which rows.
+given rank is found 8 bits at a time, highest bits first. In each round, values that begin with the bits found so far
+(the prefix) are counted by their next 8 bits. Hospitals' counts add up to those of the pooled rows, so edges do not
+depend on which hospital has which rows.
 
 With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the smallest value for which at least ``k n / B``
 of the values are not larger. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of ``v_k`` and

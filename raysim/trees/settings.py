@@ -37,8 +37,8 @@ class TreeSettings:
     gamma: float = 0.0
     """The threshold (gamma) that half the gain of a split has to exceed."""
     edges: Literal["codes", "exact"] = "codes"
-    """How values are counted for the edges of bins: ``codes`` by the first 16 of their 32 bits, ``exact`` by all
-    bits."""
+    """The precision of the edges of bins: with ``codes``, values with the same first 16 of 32 bits count as equal;
+    ``exact`` uses all bits."""
     row_share: float = 1.0
     """The share of rows on which each tree is grown."""
     column_share: float = 1.0
