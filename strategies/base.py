@@ -135,8 +135,8 @@ class Strategy(Settings):
     """Whether the strategy needs only sums of hospitals' updates, or more. Some needs rule out privacy guarantees."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """For each key that only similar strategies have: the words that follow the key and its value in the error message.
-    They say what to do instead."""
+    """Advice for keys that similar strategies have, but this one lacks. A key maps to the words that follow the key and
+    its value in the error message."""
     takes_trees: ClassVar[bool] = False
     """Whether the strategy can train boosted trees, whose parameters cannot be averaged."""
 
@@ -160,7 +160,7 @@ class Strategy(Settings):
         return False
 
     def remark(self, sizes: Ids) -> str:
-        """Return a line that explains the effect of a setting, printed before training unless it is empty.
+        """Return a line to print before training, which explains the effect of a setting; empty: no line is printed.
 
         ``sizes [N]`` are the hospitals' numbers of training rows.
         """
@@ -187,7 +187,8 @@ class Strategy(Settings):
         return frozenset() if self.uses_training() else OF_STEPS
 
     def unused_settings(self) -> Mapping[str, str]:
-        """Return the settings that have no effect as configured. Each maps to the setting that would give it an effect.
+        """Return the settings that have no effect as configured, each mapped to a setting that would give it an
+        effect.
 
         Example: ``{"minimum_weight": "weights: floor"}``.
         """
@@ -219,8 +220,8 @@ class Strategy(Settings):
 
         With asynchrony the server has one model, and a round is one update of this model. ``problem`` is called for
         hospitals that start, and again for all hospitals whose updates are in the buffer. ``aggregate`` receives the
-        combined update of the hospitals in the buffer. In ``problem``, model row 0 is the model that a hospital
-        received, which may be older than the server's model (``view.staleness``).
+        combined update of the hospitals in the buffer. In the problem, row 0 means the model that each
+        hospital received, which may be older than the server's model (``view.staleness``).
         """
         return None
 
@@ -258,8 +259,8 @@ class Strategy(Settings):
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(shares(view.sizes[ids])))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        """Return the state after a round with an update. Under a privacy guarantee for hospitals, the update may be
-        noise alone, without any hospital.
+        """Return the state after a round with an update. Under a privacy guarantee for hospitals, a round without
+        hospitals also has an update, of noise alone.
 
         By default, each of the server's models moves by its own weighted sum of hospitals' updates.
         """
@@ -284,8 +285,8 @@ class Strategy(Settings):
         return {name: of_model for name in self.serves if (of_model := rows[name]) is not None}
 
     def asks(self, rounds: int) -> Mapping[str, int]:
-        """Return, for each kind of statistics, how often a hospital sends it in a run of ``rounds`` rounds. The noise
-        of a privacy guarantee is chosen for these numbers. Kinds that are not named are sent at most once.
+        """Return how often a hospital sends each kind of statistics in a run of ``rounds`` rounds. Kinds that are not
+        named are sent at most once. The noise of a privacy guarantee depends on these numbers.
         """
         return {}
 
@@ -293,13 +294,13 @@ class Strategy(Settings):
         """Return the strategy's initial models, ``[K, P]``.
 
         A row of ``state.models`` that equals an initial model counts as untrained. Metrics are undefined for hospitals
-        that would use it.
+        that use an untrained model.
         """
         return view.initial[None, :]
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        """Return the weights ``[N, M]`` of each hospital's weighted mean of the server's models (``MIXTURE``); None: no
-        mixtures."""
+        """Return the weights of the server's M models in each hospital's weighted mean of them (``MIXTURE``),
+        ``[N, M]``; None: no hospital uses a weighted mean."""
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:

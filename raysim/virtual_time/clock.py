@@ -22,9 +22,9 @@ class Clock:
     """The state of the virtual clock in plain values, as a checkpoint stores it. ``F`` hospitals are training."""
 
     now: float
-    """Virtual seconds since the beginning. NaN after an operation that no real federation could perform."""
+    """Virtual seconds since the beginning. NaN after training on pooled rows, which no real federation could do."""
     waits: int
-    """The number of consecutive waits of the server without an update."""
+    """The number of times in a row that the server has waited and received no update."""
     hospital: Ids
     """The ids of the hospitals in training, ``[F]``, in the order in which they started."""
     version: Ids
@@ -84,10 +84,10 @@ class Clock:
         return replace(self, kept=self.kept[used], models=self.models[used])
 
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
-        """Add older global models to the state. In ``start`` and proximal terms, replace row 0 by the row of the model
-        that each hospital received.
+        """Return the state with older global models added, and the problem that refers to these models.
 
-        ``versions [H]`` has the round of each hospital's model. The newest model is that of ``round``.
+        ``versions [H]`` is the round that produced the model which each hospital received. In ``start`` and proximal
+        terms, row 0 becomes the row of this model. The model produced by ``round`` is the newest and stays in row 0.
         """
         old = np.unique(versions[versions != round])
         if not len(old):

@@ -34,8 +34,8 @@ class System:
     """The time intervals in which hospitals are available; None if availability is random."""
 
     def seconds(self, ids: Ids, rows: Floats, down: Floats | float, up: Floats | float) -> Floats:
-        """Return the seconds ``[H]`` in which hospitals ``ids [H]`` receive ``down`` bytes, train on ``rows`` and send
-        ``up`` bytes."""
+        """Return the seconds ``[H]`` that the hospitals ``ids [H]`` need to receive ``down`` bytes, train on ``rows``
+        rows and send ``up`` bytes."""
         transfer = 2.0 * self.latency[ids] + down / self.down[ids] + up / self.up[ids]
         return np.asarray(transfer + rows / self.rate[ids])
 

@@ -1,8 +1,8 @@
 """The hospitals of each round, and the models from which they start.
 
-If hospitals are unreliable, local training is computed only for hospitals whose updates are used. All others store
-nothing of the round. What a hospital stores between rounds, such as a control variate, therefore always agrees with
-what the server has received.
+If hospitals are unreliable, local training is computed only for hospitals whose updates are used. Other hospitals
+store nothing in this round. What a hospital stores between rounds, such as a control variate, therefore always agrees
+with what the server has received.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ to this number.
 """
 
 Exchanged = Callable[[Ids, LocalProblem, State], tuple[Floats, Floats]]
-"""Functions that return two arrays ``[H]``: the bytes that each hospital of a cohort receives, and the bytes that each
-sends.
+"""A function that returns the bytes that each hospital of a cohort receives, ``[H]``, and the bytes that each hospital
+sends, ``[H]``.
 """
 
 
@@ -44,11 +44,11 @@ class ScheduledCohort:
     """The strategy's state. Its ``models`` also include the older global models from which some of these hospitals
     started."""
     asked: int = 0
-    """The number of hospitals called in this round, counted again at every attempt; 0 without a virtual clock, and for
+    """The number of calls of hospitals in all attempts of this round; 0 without a virtual clock, and for training on
     pooled rows."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
-    """For each attempt in which some updates arrived, but too few: the hospitals that sent them, and their local
-    problem."""
+    """For each attempt in which too few updates arrived: the hospitals that sent updates, and their local problem.
+    Attempts without any update are left out."""
     in_vain: int = 0
     """The bytes received by hospitals whose updates were lost, or were dropped because they came too late."""
     staleness: float = 0.0
@@ -92,7 +92,7 @@ class PerfectScheduler:
 class ClockedScheduler:
     """The common base class of schedulers on a virtual clock.
 
-    ``measure`` repeats a call of a client program; it counts neither traffic nor time.
+    ``measure`` repeats a call of a client program without counting traffic or time.
     """
 
     def __init__(
@@ -174,16 +174,16 @@ class ClockedScheduler:
 def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generator]:
     """Return a function that creates the random generators for one ``attempt`` at a round.
 
-    The first attempt (0) uses the generators of a run in which no round is repeated.
+    The first attempt (0) uses the generators of ``view``.
     """
     return view.rng if attempt == 0 else lambda purpose, *key: view.rng(purpose, *key, attempt)
 
 
 def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
-    """Raise ``ConfigError`` unless there is one model and one sum of updates, and ``problem`` is a single phase of the
-    built-in training without groups of rows.
+    """Raise ``ConfigError`` for several models, several sums of updates, or a ``problem`` with further phases, groups
+    of rows or a program.
 
-    ``what`` is the configuration key that requires this. ``instead`` says in the message what to do.
+    ``what`` is the configuration key that requires a single model. ``instead`` is the advice in the message.
     """
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program

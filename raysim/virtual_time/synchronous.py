@@ -68,8 +68,8 @@ class SynchronousScheduler(ClockedScheduler):
         until: Floats | None,
         *key: int,
     ) -> tuple[Ids, int]:
-        """Call the hospitals ``ids``. Return those whose updates arrive in time, and the bytes that others received in
-        vain.
+        """Call the hospitals ``ids``. Return those whose updates arrive in time, and the number of bytes sent to
+        hospitals whose updates are never used.
 
         The clock advances until enough updates have arrived, or to the deadline. A late hospital continues to train if
         ``rounds.late`` is ``discount``.
@@ -135,9 +135,9 @@ class SynchronousScheduler(ClockedScheduler):
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """Return a view that repeats requests of this round without time and traffic.
+        """Return a view for calling hospitals again in this round without counting time and traffic.
 
-        Only requests to the ``late`` hospitals are counted, because these have not answered before.
+        For the ``late`` hospitals both are counted, because they have not answered before.
         """
 
         def call(call: Call) -> Answers:
@@ -155,7 +155,7 @@ class SynchronousScheduler(ClockedScheduler):
     def _check_selection(self, view: FederationView) -> None:
         """Raise ``ConfigError`` if the selection can never give enough hospitals, even if all are available.
 
-        A sample that is too small is no error if the selection has no fields ``fraction`` and ``minimum``.
+        A selection without the fields ``fraction`` and ``minimum`` is not checked.
         """
         size, needed, everyone = sized(view.selection), self._section.rounds.minimum_cohort, len(view.trainable)
         if not size or not self._strategy.uses_selection() or len(view.present) < everyone:

@@ -37,8 +37,11 @@ def scheduler(
     measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
-    """Return a run's scheduler, which continues from ``clock`` (None: the beginning), and a copy of ``view`` with the
-    usual duration of rounds and the over-selection of ``section``; without a section, ``view`` itself."""
+    """Return a run's scheduler, and the view for its strategy.
+
+    The scheduler continues from ``clock`` (None: the beginning). With a ``section``, the returned view has the usual
+    duration of rounds, and a selection enlarged by over-selection. Without a section, it is ``view``.
+    """
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
         return PerfectScheduler(strategy), view
@@ -67,8 +70,8 @@ def usual_seconds(system: System, view: FederationView) -> Floats:
 
 
 def check_system(section: SystemSection, selection: Selection, names: Sequence[str], sizes: Ids, seed: int) -> None:
-    """Raise ``ConfigError`` if ``section`` is impossible for the hospitals ``names`` with ``sizes [N]`` training
-    rows."""
+    """Raise ``ConfigError`` if settings in ``section`` are impossible for the hospitals ``names`` with
+    ``sizes [N]`` training rows."""
     resolve(section, names, seed)
     enlarged(selection, section.rounds.over_selection)
     trainable, needed = int((sizes > 0).sum()), section.rounds.minimum_cohort

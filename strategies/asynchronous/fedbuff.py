@@ -51,7 +51,7 @@ class FedBuff(Strategy):
     server_learning_rate: NonNegativeFloat = 1.0
     """η_g: step size of the server."""
     exponent: NonNegativeFloat = 0.5
-    """a in the weight ``(1 + tau)^-a`` of an update with staleness τ."""
+    """a: the exponent in the weight ``(1 + tau)^-a`` of an update with staleness τ."""
     concurrency: PositiveInt = 10
     """The largest number of hospitals that train at the same time."""
 

@@ -23,7 +23,7 @@ from raysim.strategies.fields import Invalid
 from raysim.strategies.programs import Added, Array, Bound, Call, Keep, Program, Reply, Send, TrainLocally
 
 MOST_BYTES = 2**31
-"""The largest number of bytes that one hospital may receive in a call, or send in one array. More are an error."""
+"""The largest number of bytes that one hospital may receive in a call, or send in one array."""
 
 SUM_BYTES = 8
 """The number of bytes of each number that a hospital sends in reply to a call of a client program."""
@@ -145,7 +145,7 @@ def _check_shape(field: str, shape: Any) -> None:
 
 
 def largest(send: Send, terms: int) -> float:
-    """Return the limit below which all magnitudes must stay, so that a sum of ``terms`` arrays cannot overflow."""
+    """Return the limit below which the magnitude of each entry must be, or a sum of ``terms`` arrays could overflow."""
     return 2.0 ** (ROOM - send.bits) / max(terms, 1)
 
 

@@ -23,7 +23,7 @@ def check_array(field: str, value: Any, kinds: str, length: int, of: str, column
     """Raise :class:`Invalid` unless ``value`` is an array of finite values with ``length`` entries.
 
     If ``columns`` is given, the array must be ``[length, columns]``. ``kinds`` are the allowed letters of
-    ``dtype.kind``, and ``of`` names the entries' owners in messages, such as hospitals.
+    ``dtype.kind``. ``of`` says in messages what each entry belongs to, such as hospitals.
     """
     shape = (length,) if columns is None else (length, columns)
     wanted = f"give an array of {WORDS[kinds]}, one for each of {length} {of}" + (

@@ -12,7 +12,7 @@ All steps run before any round:
    ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 5. Each hospital uses the mean of its coalition's models. No rounds are needed: set ``training.rounds: 0``.
 
-Choices: models have an intercept, whose constant feature is the same in all distributions of step 3. Hospitals minimise
+Choices: models have an intercept. Its feature is the constant 1 in all distributions of step 3. Hospitals minimise
 the mean loss of their rows or, with ``robust``, the robust loss. Training without ``robust`` adds a ridge of 1e-6,
 because separable rows have no optimum. The paper gives no cost κ of a label change; the default is 1. The run's
 ``facts`` state by how much the cost of the coalitions can exceed the optimum. Hospitals without training rows use the

@@ -41,8 +41,8 @@ from raysim.strategies.shared.weights import hospital_weights
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AgnosticState(State):
-    """The state of agnostic federated learning. Row 0 of ``models`` is the current model, and row 1 is the mean of the
-    models after each round."""
+    """The state of agnostic federated learning. Row 0 of ``models`` is the current model, and row 1 is its mean over
+    all finished rounds."""
 
     mixture: Floats
     """The weight λ of each hospital in the mixture, ``[N]``; 0 for hospitals without training rows."""

@@ -1,4 +1,4 @@
-"""FairFed: a hospital's weight grows if the model's fairness there is close to its fairness over all hospitals.
+"""FairFed: a hospital's weight grows if the model is about as fair at this hospital as over all hospitals.
 
 Y. H. Ezzeldin, S. Yan, C. He, E. Ferrara, A. S. Avestimehr: *FairFed: Enabling Group Fairness in Federated Learning*,
 AAAI 2023, Algorithm 1, with equal opportunity as the measure of fairness.
@@ -109,7 +109,7 @@ class FairFed(Strategy):
     privileged: Privileged = "Male"
     """The value of the attribute, or the range of ages, in the privileged group."""
     beta: NonNegativeFloat = 1.0
-    """β: how fast a hospital's weight falls if the model's fairness there differs from the fairness over all
+    """β: how fast a hospital's weight falls if the model's fairness at this hospital differs from its fairness over all
     hospitals."""
     positive: NonNegativeInt = 1
     """The class whose true positive rate is compared."""
@@ -182,7 +182,7 @@ OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
 
 
 def check_group(attribute: str, privileged: Privileged) -> None:
-    """Raise ``ValueError`` if ``privileged`` does not fit: ``age`` needs a range, every other attribute a text."""
+    """Raise ``ValueError`` unless ``privileged`` is a range for ``age``, or a text for any other attribute."""
     if attribute != "age":
         if not isinstance(privileged, str):
             raise ValueError(

@@ -16,7 +16,8 @@ def initial_centres(view: FederationView, count: int, spread: float) -> Floats:
     """Return the initial models of ``count`` clusters, ``[count, P]``: the common initial model plus
     ``spread N(0, I)``.
 
-    Equal models would stay equal, because every hospital would choose the first. A single cluster has no noise.
+    Equal models would stay equal, because every hospital would choose the first. For a single cluster no noise is
+    added.
     """
     if count == 1:
         return view.initial[None, :].copy()

@@ -10,8 +10,8 @@ cosine between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) >
 groups continue from its model.
 
 Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups;
-``complete`` linkage, which the authors' code uses, may not. With client sampling, a cluster is tested for a split with
-its hospitals' last deltas, as soon as each hospital has sent one since the cluster was formed. Hospitals without
+``complete`` linkage, which the authors' code uses, may not. With client sampling, a cluster is tested for a split once
+each of its hospitals has sent a delta since the cluster was formed; the last deltas count. Hospitals without
 training rows join the group with more rows. The defaults of eps1 and eps2 are those of the paper on Clust-PSI-PFL. In
 practice u is rarely below the default: choose eps1 and eps2 from the ranges of u and g, which are under ``facts`` in a
 run's ``summary.json``.
@@ -62,7 +62,8 @@ class CflState(State):
     last: Floats
     """Each hospital's last delta since its cluster was formed, ``[N, P]``; NaN if there is none."""
     log: Floats
-    """For each of R tests for a split, the round, the row of ``models``, and u and g (see the module), ``[R, 4]``."""
+    """One row for each of R tests for a split, ``[R, 4]``: the round, the cluster's row of ``models``, and u and g (see
+    the module)."""
     rounds: int = 0
     """The number of finished rounds."""
 
@@ -162,8 +163,8 @@ class Cfl(Weighted):
         return u < self.eps1 and g > self.eps2 and hospitals >= 3 and state.rounds >= self.warmup
 
     def _parts(self, deltas: Floats) -> NDArray[np.bool_] | None:
-        """Return a mask ``[h]`` of the hospitals that leave the first hospital's group; None: the cluster does not
-        split."""
+        """Return a mask ``[h]`` of the hospitals that the split separates from the first hospital; None: the cluster
+        does not split."""
         similarity = cosines(deltas)
         parts = bipartition(similarity, self.linkage)
         across = float(similarity[np.ix_(~parts, parts)].max())

@@ -2,7 +2,7 @@
 
 X. Konti et al., *CS-RCFL*: the robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over a
 Wasserstein-1 ball of radius ε_i around the empirical distribution of hospital ``i``'s rows. Distances are l2 norms. The
-intercept enters margins and residuals, but not norms, because transport does not change its constant feature.
+intercept enters margins and residuals, but not norms, because its feature is 1 in every distribution.
 
 Deviation: equation (13) has θ_i in the residual, a misprint for the θ_j of equation (12). The paper does not give the
 cost κ of a label change.
@@ -48,8 +48,8 @@ def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: fl
 
         ``L = min over a >= |θ| of a ε + mean softplus(-m_p) + mean max(0, m_p - a κ)``,
 
-    because a flipped label raises a row's loss by its margin. With κ = inf labels cannot change, and ``L = ε |θ| + mean
-    softplus(-m)``. If ε >= κ/2, half of the labels can be flipped, and every loss is at least log 2.
+    because flipping the label of row p raises its loss by ``m_p``. With κ = inf labels cannot change, and
+    ``L = ε |θ| + mean softplus(-m)``. If ε >= κ/2, half of the labels can be flipped, and every loss is at least log 2.
     """
     return logistic_of(*_predicted(X, models), y, radius, kappa)
 

@@ -120,8 +120,8 @@ def train_logistic(
 
     Training ends as in :func:`train_l1`. ``kappa`` is the cost of a label change; with infinity, labels cannot change.
     Raises ``ValueError`` if a positive ``radius`` is not below ``kappa / 2``, because half of the labels could be
-    flipped. If no optimum exists because all rows have one class, the intercept is set to odds of ``2n + 1`` to 1 for
-    this class.
+    flipped. If no optimum exists because all rows have one class, the intercept is set so that the model predicts odds
+    of ``2n + 1`` to 1 for this class.
     """
     check_radius(radius)
     check_kappa(kappa)
@@ -138,13 +138,14 @@ def train_logistic(
 
 
 def zero_is_optimal(X: NDArray[Any], y: NDArray[Any], radius: float) -> bool:
-    """Return whether zero weights, without an intercept, have the smallest robust logistic loss for κ = inf."""
+    """Return whether, of all models without an intercept, the zero model has the smallest robust logistic loss for
+    κ = inf."""
     return bool(np.linalg.norm(X.T @ y) / (2 * len(y)) <= radius)
 
 
 Objective = Callable[[Floats], tuple[float, Callable[[], tuple[Floats, Floats]]]]
-"""A function of a point that returns the objective (infinite outside the domain) and a function for gradient and
-Hessian."""
+"""A function that returns the objective at a point (infinite outside the domain), and a function that computes the
+gradient and the Hessian at this point."""
 
 
 def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
@@ -171,7 +172,7 @@ def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
 
 
 def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool) -> Fit | None:
-    """Return the model without feature weights if it is (nearly) optimal for κ = inf, else None."""
+    """Return a model whose feature weights are 0 if it is (nearly) optimal for κ = inf, else None."""
     n, positive = len(y), float((y > 0).mean())
     if not intercept:
         zero = np.zeros(X.shape[1])
@@ -314,7 +315,8 @@ def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, 
 
 
 def _scaled_into(radius: float, dual: Floats, needed: float) -> Floats:
-    """Return the dual point ``dual``, scaled down if the radius ``needed`` for it exceeds ``radius``."""
+    """Return the point ``dual``, which is feasible for the radius ``needed``, scaled down to be feasible for
+    ``radius``."""
     return dual * (radius / needed) if needed > radius else dual
 
 

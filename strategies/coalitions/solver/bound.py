@@ -15,7 +15,7 @@ in inequality c. Then no partition costs less than
 The bound is valid for any multipliers, so the search for good ones may stop at any time. The search is the alternating
 direction method of multipliers. Violated clique inequalities are added during the search. Their multipliers change by
 the primal-dual method of Condat (2013) and Vũ (2013). The converged bound is at least as high as the bound of a linear
-program with the same inequalities, and faster to compute for 50 hospitals or more.
+program with the same inequalities. For 50 hospitals or more, it is also faster to compute.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PATIENCE = 500
 VIOLATED = 1e-5
 """A clique inequality is added only if it is violated by more than this."""
 ADDED = 50
-"""At most this number times N clique inequalities of each size are added at once."""
+"""The largest number of clique inequalities of each size that are added at once, divided by N."""
 
 
 def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: float, seconds: float) -> float:

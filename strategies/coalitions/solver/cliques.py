@@ -2,8 +2,8 @@
 
 A partition is written as a matrix Z: ``Z_ij = 1/|S|`` if i and j are both in S, else 0. For a hospital i and a set T of
 others, ``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``. If q members of T are in i's coalition
-S, the left side is at most ``(q - q (q - 1)/2) / |S|``. This is at most ``Z_ii = 1/|S|``. In this module T has two
-members (triangles) or three (fours).
+S, the left side is at most ``(q - q (q - 1)/2) / |S|``, and therefore at most ``1/|S| = Z_ii``. In this module T has
+two members (triangles) or three (fours).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Cliques:
     def busy(self) -> Floats:
         """Return how many inequalities involve each entry of Z, ``[N, N]``.
 
-        A pair counts half for ``Z_ij`` and half for ``Z_ji``.
+        An inequality that involves a pair i, j counts half for ``Z_ij`` and half for ``Z_ji``.
         """
         return self._spread(np.ones(len(self.at)), np.abs(self.coefficients))
 
@@ -108,8 +108,8 @@ def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
     """Return the hospitals ``(i, j, k, l)`` of violated inequalities of four hospitals, ``[m, 4]``, and the amounts by
     which ``Z [N, N]`` violates them, ``[m]``.
 
-    The amounts exceed ``least``. The search is not exhaustive: for each i, up to ``most`` triangle inequalities, those
-    with the largest (even negative) violations, are extended by the best further hospital.
+    The amounts exceed ``least``. The search is not exhaustive. For each i, it starts from the ``most`` triangle
+    inequalities that are most violated or closest to a violation, and adds the best fourth hospital to each.
     """
     n = len(Z)
     violated, amounts = [np.empty((0, 4), np.int64)], [np.empty(0)]

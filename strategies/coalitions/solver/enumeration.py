@@ -3,8 +3,8 @@
 For a subset M of the N hospitals, ``f_1(M) = c(M)`` is the cost of M as one coalition, and ``f_k(M)`` is the smallest
 cost of M in k coalitions. Then ``f_k(M) = min over S of f_a(S) + f_b(M without S)`` with a + b = k. S runs over the
 proper subsets of M that contain the last hospital of M. For odd k, (a, b) is (1, k - 1). For even k it is (k/2, k/2),
-so that only few of the functions f_k are needed. For all M whose last hospital has the index h (from 0), this minimum
-is one (min, +) subset convolution over the h hospitals before the last. For K coalitions, the time is at most
+so that only few of the functions f_k are needed. One (min, +) subset convolution over the hospitals 0 to h - 1 gives
+this minimum for all M whose last hospital has the index h (from 0). For K coalitions, the time is at most
 proportional to ``log2(K) 3^(N-1)``, and the memory to ``log2(K) 2^N``.
 """
 
@@ -51,8 +51,7 @@ def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np
 
 
 def _parts(k: int) -> tuple[int, int]:
-    """Return how k coalitions are split in two: first the number for the part with the last hospital, then for the
-    rest."""
+    """Return how many of k coalitions the part with the last hospital forms, and how many the rest forms."""
     return (k // 2, k // 2) if k % 2 == 0 else (1, k - 1)
 
 
@@ -123,8 +122,10 @@ def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: in
 
 
 def _split(tables: dict[int, Floats], mask: int, a: int, b: int) -> tuple[int, int]:
-    """Return the best split of the bit mask ``mask``: the part with the last hospital, for ``a`` coalitions, and the
-    rest, for ``b``."""
+    """Return bit masks of the two parts into which the hospitals in the bit mask ``mask`` are best divided.
+
+    The first part has the last hospital and forms ``a`` coalitions. The second part forms ``b`` coalitions.
+    """
     rests = _subsets(mask - (1 << (mask.bit_length() - 1)))
     rest = int(rests[(tables[a][mask - rests] + tables[b][rests]).argmin()])
     return mask - rest, rest

@@ -22,7 +22,8 @@ loop."""
 
 
 PAIRS = ["einsum_path", (0, 1), (0, 1)]
-"""The order in which ``einsum`` multiplies the matrices: a search for it would take as long as the multiplications."""
+"""The order in which ``einsum`` multiplies the matrices. Otherwise ``einsum`` would search for the best order, which
+takes as long as the multiplications."""
 
 
 def coalition_cost(losses: Floats, labels: Ids) -> float:
@@ -59,9 +60,9 @@ def search_coalitions(
 def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
     """Lower the cost of a partition by moves of one hospital or, if none lowers it, by swaps of two.
 
-    Let L be ``symmetric``, and coalition k have ``s_k`` hospitals with the sum of losses ``A_k``. With ``r_k(i) = sum
-    over j in k, j != i of (L_ij + L_ji)``, moving i from k to m changes the cost by ``(A_k - r_k(i) - L_ii)/(s_k - 1) -
-    A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m + 1) - A_m/s_m``.
+    L is ``symmetric``. Coalition k has ``s_k`` hospitals, and ``A_k`` is the sum of ``L_ij`` over i and j in k. With
+    ``r_k(i) = sum over j in k, j != i of (L_ij + L_ji)``, moving i from k to m changes the cost by
+    ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m + 1) - A_m/s_m``.
     """
     diagonal = symmetric.diagonal()
     pair = 2 * symmetric

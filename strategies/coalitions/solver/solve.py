@@ -5,7 +5,7 @@ divide N hospitals into exactly K coalitions S with the smallest ``sum over S of
 
 Local search gives the partition, and a spectral bound limits its distance from the optimum. If the bound does not prove
 optimality, all partitions of up to 20 hospitals are enumerated by dynamic programming. With exact training and radius 0
-the cost never rises with K, so choose K by losses on held-out rows.
+the cost never rises with K. Therefore choose K by losses on held-out rows, not by the cost.
 """
 
 from __future__ import annotations
