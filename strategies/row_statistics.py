@@ -1,7 +1,7 @@
 """Client programs that send statistics of hospitals' training rows, and the rules that divide rows into groups.
 
-The server receives each hospital's statistics individually. If ``view.noisy(kind)``, a program sends bounded sums over
-rows in place of the exact statistic, and the hospital adds noise.
+The server receives each hospital's statistics individually. If ``view.noisy`` is true for a statistic, its program
+sends bounded sums over rows in place of the exact statistic, and the hospital adds noise.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``M`` models, ``G``
 groups of rows.
@@ -25,8 +25,8 @@ class Division(Protocol):
     """A rule that divides the rows of every hospital into groups (clusters of patients) by their features.
 
     The rule is sent to hospitals, so its fields should be few plain values and arrays. The group of a row depends only
-    on that row and its hospital. The rule may have an attribute ``scalars``: the number of scalars that each hospital
-    receives with the rule, or an array ``[N]`` of such numbers.
+    on that row and its hospital. The rule may have an attribute ``scalars``: how many scalars each hospital receives
+    with the rule, as one number or as an array ``[N]``.
     """
 
     @property
@@ -50,7 +50,7 @@ class Newcomers:
         """Return the index of the server's model for a hospital; None if it has too few rows or labels.
 
         ``X [n, F]`` and ``observed [n, D]`` are as in :class:`raysim.strategies.programs.Rows`. ``labels [k]`` are the
-        labels of k of the rows (which ones is unknown); ``k`` may be 0.
+        labels of k of the rows, without saying of which; ``k`` may be 0.
         """
         raise NotImplementedError
 

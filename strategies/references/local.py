@@ -39,7 +39,7 @@ from raysim.strategies.regressions.sums_program import check_linear, design, fam
 from raysim.strategies.trees.whole import LocalTrees
 
 RIDGES = (1.0, 10.0, 100.0)
-"""The ridge penalties among which a hospital chooses, for standardised features."""
+"""The ridge penalties among which a hospital chooses. They suit standardised features."""
 
 
 @dataclass(frozen=True, eq=False)

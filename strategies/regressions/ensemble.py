@@ -60,8 +60,8 @@ class EnsembleState(State):
 class Predictions(Program):
     """Sums over a hospital's rows from which the server computes the ``stacked`` weights.
 
-    ``products`` sums the product of two models' predictions, for each pair of models. ``with_outcome`` sums the product
-    of a model's prediction and the outcome, for each model.
+    ``products`` has, for each pair of models, the sum over rows of the product of their predictions. ``with_outcome``
+    has, for each model, the sum over rows of the product of its prediction and the outcome.
     """
 
     models: int

@@ -1,4 +1,4 @@
-"""The common part of the federated regressions: all hospitals take part, and there are no small gradient steps."""
+"""The common part of the federated regressions: all hospitals take part, and none trains by gradient steps."""
 
 from __future__ import annotations
 
@@ -86,9 +86,10 @@ class HiddenSums(Exact):
     sums: Literal["secure", "clear"] = "secure"
     """How the server receives the sums.
 
-    ``secure``: by secure aggregation, with default settings if the section ``secure`` is missing. ``clear``: each
-    hospital's sums; every hospital must then have at least ``max(5 p, 30)`` rows for p columns, the intercept included.
-    The limit does not apply if a section ``secure`` hides the sums, or ``privacy`` adds noise to them.
+    ``secure``: by secure aggregation, with default settings if the section ``secure`` is missing. ``clear``: the server
+    receives the sums of each hospital. Every hospital must then have at least ``max(5 p, 30)`` rows for p columns, the
+    intercept included. The limit does not apply if a section ``secure`` hides the sums, or ``privacy`` adds noise to
+    them.
     """
 
     def hides_sums(self) -> bool:

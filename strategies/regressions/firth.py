@@ -4,8 +4,8 @@ D. Firth: *Bias Reduction of Maximum Likelihood Estimates*, Biometrika 1993; G. 
 Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 
 The loss is the negative log-likelihood minus ``1/2 ln det I``, with the information matrix ``I``. Second derivatives
-take long, and are computed only if the fit converges slowly. Steps without new second derivatives correct the last ones
-by L-BFGS, or correct ``I`` if there are none yet. The loss may have several minima; the fit is the minimum that is
+take long, and are computed only if the fit converges slowly. Otherwise L-BFGS corrects the second derivatives that were
+computed last, or ``I`` if none have been computed yet. The loss may have several minima; the fit is the minimum that is
 reached from coefficients of 0.
 """
 
@@ -23,10 +23,10 @@ from raysim.strategies.regressions.lbfgs import Pairs, remembered, uphill
 from raysim.strategies.regressions.newton_steps import FIRTH_CALLS, FIRTH_STOP, ROSE, Fit, Status, independent
 
 PRODUCTS = 2500**2
-"""The largest ``n min(n, c)``, for n rows and c pairs of columns, for which second derivatives are computed."""
+"""Second derivatives are computed only if ``n min(n, c)`` is at most this number, for n rows and c pairs of columns."""
 SLOW = 0.1
-"""Second derivatives are computed if the expected fall of the loss is more than this share of the fall that was
-expected in the previous step."""
+"""Second derivatives are computed if the expected fall of the loss is more than this share of the previous step's
+expected fall."""
 REMEMBERED = 20
 """The number of earlier steps from which L-BFGS approximates second derivatives."""
 
@@ -69,8 +69,8 @@ class Point(NamedTuple):
 
         The derivatives are ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. ``mu`` are the
         predicted probabilities, ``w`` the weights of rows, and ``a = 1 - 2 mu``. ``Z`` is ``scaled``, ``M = Z Z'`` the
-        hat matrix, and ``hat`` its diagonal. ``M * M`` is ``K K'``, where a row of ``K`` has the products of all
-        ``k^2`` ordered pairs of numbers in a row of ``Z``.
+        hat matrix, and ``hat`` its diagonal. The elementwise product ``M * M`` is ``K K'``, where a row of ``K`` has
+        the products of all ``k^2`` ordered pairs of numbers in a row of ``Z``.
         """
         first, second = np.triu_indices(X.shape[1])
         if len(X) * min(len(X), len(first)) > PRODUCTS:
@@ -130,8 +130,8 @@ def firth_fit(X: Floats, y: Floats) -> Fit:
 def _step(point: Point, pairs: Pairs, bent: Floats | None) -> Floats:
     """Return the next step of the k coefficients from ``point``, by L-BFGS with the earlier steps in ``pairs``.
 
-    ``bent [k, k]`` is the Cholesky factor of the curvature; if it is None, the information at ``point`` is used. Steps
-    by the information would be too long, and are divided by ``1 + k / n`` for n rows.
+    ``bent [k, k]`` is the Cholesky factor of the curvature; if it is None, the information matrix at ``point`` is used.
+    With this matrix, steps would be too long, and are divided by ``1 + k / n`` for n rows.
     """
     n, k = point.scaled.shape
 

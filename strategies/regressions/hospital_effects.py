@@ -18,8 +18,8 @@ from raysim.strategies.regressions.families import Family
 class Eliminated(NamedTuple):
     """A hospital's sums for the q common slopes, with its own intercept eliminated.
 
-    ``g`` is the gradient of the log-likelihood, and ``H`` the Hessian of the loss, over the hospital's rows. Index a is
-    the intercept, and b the slopes.
+    ``g`` is the gradient of the log-likelihood, and ``H`` the Hessian of the loss, over the hospital's rows. The index
+    a stands for the intercept, and b for the slopes.
 
     - ``loss``: the negative log-likelihood.
     - ``gradient [q]``: ``g_b - H_ab g_a / H_aa``.

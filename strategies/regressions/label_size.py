@@ -1,7 +1,8 @@
 """Scaling of a federation's labels, so that a fit does not depend on their unit.
 
-Secure aggregation adds whole multiples of a step, up to a limit. Labels of linear regressions are therefore multiplied
-by a power of two before the fit, so that the largest absolute label is below 1. For counts, the limit is raised.
+Hospitals round their sums to multiples of a step, and no sum may exceed a limit. Labels of linear regressions are
+therefore multiplied by a power of two before the fit, so that the largest absolute label is below 1. For counts, the
+limit is raised.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ S = TypeVar("S", bound=ScaledState)
 def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answers, S]:
     """Return a copy of the state ``own`` with its ``scale``.
 
-    Hospitals ``ids`` send the magnitude of numeric labels once. A label with classes has no ``scale``.
+    Unless ``scale`` is known, hospitals ``ids`` send the magnitudes of numeric labels. A label with classes has no
+    ``scale``.
     """
     if own.scale is not None or view.classes:
         return own

@@ -13,14 +13,14 @@ ARMIJO = 1e-4
 """A step must improve the function by at least this share of the improvement that the gradient predicts."""
 
 Pairs = tuple[tuple[Floats, Floats], ...]
-"""Earlier steps ``[p]``, each with the uphill gradient before the step minus the uphill gradient after it, ``[p]``."""
+"""Earlier steps ``[p]``, each with the decrease ``[p]`` of the uphill gradient over the step."""
 
 
 def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
     """Append a new pair to ``pairs``, and return the last ``most`` pairs.
 
-    The new pair is the step ``moved``, and ``fell``, the decrease of the uphill gradient over this step. The pair is
-    left out if the slope along the step did not decrease.
+    The new pair is the step ``moved`` and the decrease ``fell`` of the uphill gradient over this step. The pair is left
+    out if the slope along the step did not decrease.
     """
     return (*pairs, (moved, fell))[-most:] if float(moved @ fell) > 0 else pairs
 
@@ -28,8 +28,8 @@ def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
 def uphill(gradient: Floats, pairs: Pairs, curved: Callable[[Floats], Floats]) -> Floats:
     """Return the L-BFGS ascent step of a function with this ``gradient [p]``, by the two-loop recursion.
 
-    ``pairs`` has the earlier steps. ``curved`` is called between the two loops: it maps a gradient to the step under
-    the initial curvature, as a new array.
+    ``pairs`` has the earlier steps. ``curved`` is called between the two loops. From a gradient, it computes the step
+    under the initial curvature, as a new array.
     """
     rest, shares = gradient.copy(), []
     for moved, fell in reversed(pairs):

@@ -26,7 +26,7 @@ from raysim.strategies.regressions.newton_steps import independent
 from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
 
 LARGEST = 1e9
-"""No tried ratio of the variance of intercepts to the variance of residuals exceeds this number."""
+"""The largest ratio that may be tried (variance of intercepts divided by variance of residuals)."""
 
 
 class Mixed(NamedTuple):
@@ -40,8 +40,8 @@ class Mixed(NamedTuple):
     determinant_by_ratio: float
 
     def restricted(self, rows: int) -> Restricted:
-        """Return the restricted likelihood. This :class:`Mixed` must have the sums over all hospitals, with ``rows``
-        rows in total."""
+        """Return the restricted likelihood. The fields must be sums over all hospitals, which have ``rows`` rows in
+        total."""
         A, b, squares = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])
         keep = independent(A)
         beta = np.zeros(len(b))
@@ -63,9 +63,10 @@ class Mixed(NamedTuple):
 class Restricted(NamedTuple):
     """The restricted likelihood at one ratio of the variance of intercepts to the variance of residuals.
 
-    - ``value``: the logarithm of the likelihood; ``by_ratio``: the derivative of ``value`` by the ratio.
-    - ``beta [p]``: the coefficients; 0 for columns that were left out. ``se [p]``: their standard errors; NaN for these
-      columns.
+    - ``value``: the logarithm of the likelihood.
+    - ``by_ratio``: the derivative of ``value`` by the ratio.
+    - ``beta [p]``: the coefficients; 0 for columns that were left out.
+    - ``se [p]``: the standard errors of the coefficients; NaN for columns that were left out.
     - ``variance``: the variance of residuals.
     """
 

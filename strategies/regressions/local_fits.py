@@ -35,10 +35,10 @@ class InformationSums(Program):
     """A hospital's own regression as sums that are added over hospitals.
 
     ``total [p (p + 1) / 2]`` is the upper triangle of the information matrix, and ``weighted [p]`` the product of this
-    matrix and the p coefficients.
-    ``univariate [5, p]`` has for each coefficient ``b``: ``w``, ``w b``, ``w b^2``, ``w^2``, and 1 if the hospital can
-    estimate ``b``, else 0. The weight is ``w = 1/(v + spread)``, where ``v`` is the variance of the estimate and
-    ``spread [p]`` the received variance between hospitals.
+    matrix and the p coefficients. ``univariate [5, p]`` has, for each coefficient ``b`` with weight ``w``, the numbers
+    ``w``, ``w b``, ``w b^2``, ``w^2``, and 1 if the hospital can estimate ``b``, else 0. The weight is
+    ``w = 1/(v + spread)``, where ``v`` is the variance of the estimate and ``spread [p]`` the received variance between
+    hospitals.
     """
 
     p: int
@@ -92,7 +92,7 @@ def univariate_means(sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
 
     ``sums [5, p]`` is the array ``univariate`` of :class:`InformationSums`, summed over hospitals. Return four arrays
     ``[p]``: the weighted means, their variances, Cochran's Q, and DerSimonian and Laird's variance between hospitals.
-    They are 0, NaN, 0 and 0 for a coefficient that no hospital can estimate.
+    For a coefficient that no hospital can estimate, these are 0, NaN, 0 and 0.
     """
     weight, first, second, squares, count = sums
     known = weight > 0

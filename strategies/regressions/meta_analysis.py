@@ -41,7 +41,7 @@ from raysim.strategies.regressions.sums_program import as_theta, check_linear, n
 
 @dataclass(frozen=True, eq=False)
 class MetaState(State):
-    """The state of a meta-analysis; its fields have the result after the only round."""
+    """The state of a meta-analysis, with its result after the only round."""
 
     se: Floats | None = None
     """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""

@@ -9,10 +9,10 @@ Newton's step, halved if the loss rises. After some five to eight rounds the coe
 of the pooled rows, and hospitals are called once more, for standard errors.
 
 - Columns that are constant, or linear combinations of earlier columns, get the coefficient 0. With a ridge penalty,
-  which ``solver: lbfgs`` requires, linear combinations are included.
+  linear combinations are included.
 - If a linear combination of columns separates the classes, coefficients would grow without limit. With ``firth: auto``
   the regression is then fitted with Firth's penalty.
-- ``solver: lbfgs`` is for wide tables, see :mod:`raysim.strategies.regressions.wide`.
+- ``solver: lbfgs`` is for wide tables and requires a ridge penalty; see :mod:`raysim.strategies.regressions.wide`.
 - ``ridge`` adds ``ridge / 2 |beta|^2`` to the loss, without the intercept. ``beta`` are the coefficients of
   preprocessed features.
 
@@ -21,9 +21,9 @@ Under a privacy guarantee for patients (``privacy: {unit: patient, mode: pooled}
 run, and standard errors are undefined.
 
 All hospitals with training rows take part in every round. Without a privacy guarantee, a round is repeated if a
-hospital's answer is lost. Traffic of a round (twice with Firth's penalty): each hospital receives p float64 numbers for
-p columns, the intercept included, and sends ``1 + p + p (p + 1) / 2`` float64 numbers. With Firth's penalty, each
-hospital also receives ``p (p + 1) / 2`` float64 numbers and p truth values.
+hospital's answer is lost. Traffic of a round: each hospital receives p float64 numbers for p columns, the intercept
+included, and sends ``1 + p + p (p + 1) / 2`` float64 numbers. With Firth's penalty, a round has this traffic twice, and
+each hospital also receives ``p (p + 1) / 2`` float64 numbers and p truth values.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class NewtonState(ScaledState):
     fit: Fit | None = None
     separated: bool = False
     ending: Ending | None = None
-    """The sums for standard errors; None until the fit has ended, and under a privacy guarantee."""
+    """The sums for standard errors; None until the fit has ended; always None under a privacy guarantee."""
 
 
 @dataclass(frozen=True)

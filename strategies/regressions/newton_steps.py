@@ -28,12 +28,12 @@ information matrix instead of the Hessian of the penalised loss."""
 COLLINEAR = 1e-9
 """A column is left out if less than this share of its squared length remains unexplained by earlier columns."""
 GEOMETRIC = (0.33, 0.40)
-"""If coefficients diverge, the expected fall of the loss shrinks in each step by a factor in this range around 1/e."""
+"""If coefficients diverge, each step multiplies the expected fall of the loss by a factor in this range around 1/e."""
 RUNS = 3
-"""After this number of consecutive factors in the range :data:`GEOMETRIC`, classes are treated as separated."""
+"""Classes are treated as separated if this number of consecutive factors lie in the range :data:`GEOMETRIC`."""
 FLAT = 1e-8
-"""Classes are also treated as separated if the smallest eigenvalue of the Hessian, scaled to a diagonal of ones, is
-below this share of the largest."""
+"""Classes are also treated as separated if the Hessian, scaled to a diagonal of ones, has a smallest eigenvalue below
+this share of its largest."""
 
 Status = Literal["going", "converged", "separated", "stopped"]
 
@@ -89,7 +89,7 @@ class Fit:
     keep: Mask | None = None
     """A mask ``[p]`` of the included columns; None: the first sums determine it."""
     accepted: tuple[Floats, float] | None = None
-    """The last coefficients ``[p]`` at which the loss did not rise, and the loss there; None before the first sums."""
+    """The last coefficients ``[p]`` at which the loss did not rise, and their loss; None before the first sums."""
     losses: tuple[float, ...] = ()
     decrements: tuple[float, ...] = ()
     """For each step, the expected fall of the loss."""
@@ -172,7 +172,7 @@ def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
 
 
 def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) -> Sums:
-    """Return the loss, gradient and Hessian ``sums`` with the ridge penalty added.
+    """Return ``sums`` with the ridge penalty added to the loss, gradient and Hessian.
 
     If ``firth``, Firth's penalty is added to the loss only.
     """
@@ -189,8 +189,8 @@ def firth_gradient(
 ) -> Floats:
     """Return the gradient ``[p]`` of a logistic regression with Firth's penalty, ``X'(y - mu + hat (1/2 - mu))``.
 
-    ``hat = w x' information^-1 x`` is a row's hat value over the columns in ``keep``, with ``w = mu (1 - mu)`` and the
-    information matrix ``[p, p]``. ``counts [n]`` says how often each row counts.
+    The hat value of a row ``x`` is ``hat = w x' information^-1 x`` with ``w = mu (1 - mu)``. Only the columns in
+    ``keep`` of ``x`` and of ``information [p, p]`` are used. ``counts [n]`` says how often each row counts.
     """
     mu = family.mean(X @ beta)
     varying = X[:, keep]

@@ -27,8 +27,8 @@ from raysim.strategies.regressions.sums_program import design, symmetric, triang
 from raysim.strategies.view import Noise
 
 FREE = ((1.0 + 5.0**0.5) / 2.0) ** 2.5
-"""The largest ``c R`` for which the gradient of a row of norm R and ``c`` times the row's Hessian, as one vector, have
-a norm of at most R: 3.3302."""
+"""The largest ``c R`` at which the Hessian adds nothing to the privacy cost, 3.3302. Up to it, the gradient of a row of
+norm R and ``c`` times the Hessian together have a norm of at most R."""
 LONGEST = 2.0
 """The largest norm of a step of the coefficients."""
 MOST_NOISY = 1000

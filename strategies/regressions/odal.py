@@ -22,8 +22,8 @@ matrix of all rows at the common point. The server receives the gradients of sin
 which ``robust`` requires.
 
 Traffic, once: each hospital receives ``4 p + 1`` float64 numbers for p coefficients, and with ``order: 2`` another
-``p (p + 1) / 2``. It sends as much as in ``meta_analysis`` and a round of ``newton`` together, and p + 1 numbers. With
-``robust``, it receives and sends another p numbers.
+``p (p + 1) / 2``. It sends the numbers of ``meta_analysis``, those of a round of ``newton``, and p + 1 numbers more.
+With ``robust``, each hospital receives and sends another p numbers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from raysim.strategies.regressions.sums_program import (
 
 @dataclass(frozen=True, eq=False)
 class OdalState(State):
-    """The state of ODAL; its fields have the result after the only round."""
+    """The state of ODAL, with its result after the only round."""
 
     se: Floats | None = None
     """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""

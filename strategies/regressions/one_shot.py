@@ -55,7 +55,7 @@ class Surrogate(NamedTuple):
 
     - ``at [p]``: the coefficients of the point.
     - ``slope [p]``: the gradient over all hospitals' rows minus the gradient over the lead's rows.
-    - ``curvature [p, p]``: the same difference of the information matrices (ODAL2), or None (ODAL).
+    - ``curvature [p, p]``: the same difference of information matrices; None for a correction of gradients only.
     """
 
     at: Floats
@@ -70,7 +70,7 @@ class Surrogate(NamedTuple):
         return cls(at, slope, everybody.hessian / everybody.rows - lead.hessian / lead.rows if second else None)
 
     def sums(self, own: Sums, beta: Floats) -> Sums:
-        """Return the sums of the surrogate likelihood at ``beta``, from those of the lead's likelihood."""
+        """Return the sums of the surrogate likelihood at ``beta``; ``own`` are the sums of the lead's likelihood."""
         n, beyond = own.rows, beta - self.at
         bent = np.zeros_like(own.hessian) if self.curvature is None else self.curvature
         return Sums(

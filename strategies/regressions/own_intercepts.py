@@ -7,9 +7,9 @@ In each round, a hospital sends its loss, its intercept, and the slopes' gradien
 eliminated (a Schur complement). The server takes Newton's step of the slopes, and each hospital then changes its own
 intercept accordingly.
 
-Hospitals without an intercept use the mean of all other hospitals' intercepts. For this mean, hospitals send their
-intercepts as a sum in every round, because any round may be the last. Of the intercepts, the server learns only the
-mean, or with ``sums: clear`` each of them.
+Hospitals without an intercept use the mean of all other hospitals' intercepts. For this mean, the intercepts are summed
+over hospitals in every round, because any round may be the last. The server learns only the mean; with ``sums: clear``,
+it learns each intercept.
 
 The fit leaves out a hospital whose labels are all of one class or, in a Poisson regression, all 0, because it has no
 finite intercept. With many small hospitals, slopes are biased away from 0 (the incidental parameter problem);
@@ -17,7 +17,7 @@ finite intercept. With many small hospitals, slopes are biased away from 0 (the 
 there is a ``ridge`` penalty.
 
 Traffic of a round, with q features: each hospital receives ``2 q + 1`` float64 numbers and a truth value, and sends
-``4 + q + q (q + 1) / 2`` float64 numbers, twice in the round in which the fit converges.
+``4 + q + q (q + 1) / 2`` float64 numbers. The round in which the fit converges has this traffic twice.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class OwnInterceptsState(ScaledState):
 class InterceptSums(Program):
     """A hospital's intercept, and its sums (:class:`Eliminated`) at this intercept and the received q slopes.
 
-    ``hospitals`` is 1, or 0 for a hospital that the fit leaves out; the other sums are then 0.
+    ``hospitals`` is 1. A hospital that the fit leaves out sends 0 for ``hospitals`` and for all sums.
     """
 
     family: str

@@ -11,8 +11,9 @@ common intercept. This shrinkage avoids the bias of the slopes in ``own_intercep
 with ``sums: clear`` the server can compute it from a hospital's sums. Hospitals without training rows use the common
 intercept.
 
-Without a ``ridge`` penalty, the fit stops as ``separated`` in two cases. One hyperplane separates the classes of all
-hospitals (steps hardly get shorter), or parallel hyperplanes separate them within each hospital (``tau`` exceeds 30).
+Without a ``ridge`` penalty, the fit stops as ``separated`` in two cases. First, one hyperplane separates the classes of
+all hospitals; the sign is that steps hardly get shorter. Second, parallel hyperplanes separate the classes within each
+hospital; the sign is that ``tau`` exceeds 30.
 
 Counts are fitted with the same approximation. Other numeric labels are fitted with the exact likelihood, and a
 ``ridge`` is then not possible (:mod:`raysim.strategies.regressions.linear_mixed`).
@@ -73,13 +74,13 @@ STOP = 1e-13
 PAIRS = 10
 """The number of earlier steps by which L-BFGS corrects the curvature."""
 FALLING, SHORTER = 0.6, 0.8
-"""In a diverging step, the expected rise of the likelihood is below ``FALLING`` times that of the previous step. But
-the step is longer than ``SHORTER`` times the previous step."""
+"""A step counts as diverging if its expected rise of the likelihood is below ``FALLING`` times the previous step's, but
+its length is above ``SHORTER`` times the previous step's."""
 WIDEST = math.log(30.0)
 """Without a ridge, a fit ends as separated if the logarithm of the intercepts' standard deviation exceeds this
 number."""
 MOVES = 1e-3
-"""Steps below this share of the largest coefficient do not count as diverging."""
+"""A step that changes coefficients by less than this share of the largest one does not count as diverging."""
 DIFFERENCE = 1e-5
 """For numerical second derivatives, gradients are computed at this distance on both sides of a point."""
 

@@ -33,8 +33,8 @@ class Ending:
     loss: float
     pearson: float
     outcomes: Floats
-    """Three sums over rows, with rows weighted by class: of 1, of the label as fitted, and of the log-likelihood of a
-    saturated fit (:attr:`Family.own`)."""
+    """Sums over rows of three numbers: the class weight, the weighted label as fitted, and the weighted log-likelihood
+    of a saturated fit (:attr:`Family.own`)."""
     information: Floats
     """The unpenalised Hessian, ``[p, p]``."""
     meat: Floats

@@ -24,7 +24,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {"logistic": "odds ratio", "poisson": "ra
 """The effect that a coefficient measures, by family."""
 
 ROOM = 2**10
-"""The largest sum that a hospital can send is at least this many times the number of rows of the largest hospital. For
+"""The limit of every sum that a hospital sends is at least this number times the rows of the largest hospital. For
 labels that are counts, the limit is multiplied by a power of two above the largest label."""
 
 

@@ -7,8 +7,8 @@ Before training, each hospital sends, for each of the C classes, whether it has 
 first hospital without a cluster opens one. Each later hospital without a cluster joins if it differs from this first
 hospital in at most τ C classes. This is repeated until every hospital has a cluster.
 
-In each round, clusters take turns to add one of their hospitals to the cohort until it is full. The order of the
-clusters, and the order of the hospitals in a cluster, are sampled in each round.
+In each round, clusters take turns to add one of their hospitals, until the cohort is full. The order of the clusters,
+and the order of the hospitals in a cluster, are sampled in each round.
 
 Traffic, in addition to the traffic of training: each hospital sends C bits once, which are counted as C numbers.
 """

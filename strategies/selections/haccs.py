@@ -1,4 +1,4 @@
-"""HACCS: clusters of hospitals with similar labels are sampled by speed and loss, and the fastest hospitals take part.
+"""HACCS: clusters of hospitals with similar labels are sampled by speed and loss; their fastest hospitals take part.
 
 J. Wolfrath, N. Sreekumar, D. Kumar, Y. Wang, A. Chandra: *HACCS: Heterogeneity-Aware Clustered Client Selection for
 Accelerated Federated Learning*, IPDPS 2022; details follow the authors' code.
@@ -78,7 +78,7 @@ class Haccs(Selection):
     metric: Literal["hellinger", "euclidean"] = "hellinger"
     """The distance between label distributions."""
     privacy_epsilon: float | None = None
-    """ε of the Laplace noise on label counts; null adds none."""
+    """ε of the Laplace noise on label counts; null means no such noise."""
     fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
     minimum: PositiveInt = 10

@@ -9,7 +9,7 @@ import numpy as np
 from raysim.strategies.base import Draw, Ids, PositiveInt, Selection, ShareOfOne
 
 MANY = 2**17
-"""The largest number of hospitals that a uniform sample permutes; a larger permutation would take as long as training.
+"""Above this number of hospitals, a uniform sample avoids permuting all of them, which would take as long as training.
 """
 
 

@@ -42,9 +42,10 @@ class Superquantile(Selection):
 
 
 def weighted_quantile(losses: Floats, sizes: Ids, level: float) -> float:
-    """Return the quantile of order ``level`` of hospitals' ``losses [H]``, weighted by hospitals' ``sizes``.
+    """Return the quantile of order ``level`` of hospitals' ``losses [H]``. Each loss has the weight ``sizes [H]``.
 
-    It is the smallest loss such that hospitals with at most this loss have at least the share ``level`` of all rows.
+    It is the smallest loss for which this holds: hospitals with at most this loss have at least the share ``level`` of
+    all rows.
     """
     order = np.argsort(losses, kind="stable")
     ends = np.cumsum(sizes[order])

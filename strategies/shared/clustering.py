@@ -55,7 +55,7 @@ def check_enough_hospitals(clusters: int, sizes: Ids) -> None:
 
 
 def number_of(clusters: Clusters, sizes: Ids) -> int:
-    """Return the number of clusters that the setting ``clusters`` means.
+    """Return the number of clusters for the setting ``clusters``.
 
     ``sizes [N]`` has the number of training rows of each hospital.
     """
@@ -63,7 +63,7 @@ def number_of(clusters: Clusters, sizes: Ids) -> int:
 
 
 def capped(clusters: Clusters, sizes: Ids) -> str:
-    """Return a remark if ``auto`` means fewer clusters than :data:`CLUSTERS`; else empty text.
+    """Return a remark if ``clusters`` is ``auto`` and gives fewer clusters than :data:`CLUSTERS`, else an empty text.
 
     ``sizes [N]`` has the number of training rows of each hospital.
     """
@@ -90,7 +90,7 @@ def clustered_state(
 
 
 def cluster_rows(view: FederationView, labels: Ids) -> Ids:
-    """Return for each hospital the row of ``State.models`` with its cluster's model, ``[N]``.
+    """Return the index in ``State.models`` of the model of each hospital's cluster, ``[N]``.
 
     ``labels [h]`` are the clusters of hospitals with training rows; all other hospitals join the cluster with the most
     training rows.
@@ -141,7 +141,7 @@ def by_smallest_member(labels: Ids) -> Ids:
 
 
 def members(state: State) -> Ids:
-    """Return the row of ``state.models`` of each hospital's cluster, ``[N]``.
+    """Return the index in ``state.models`` of the model of each hospital's cluster, ``[N]``.
 
     Raises ``ValueError`` if hospitals are not clustered.
     """

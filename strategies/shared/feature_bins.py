@@ -59,8 +59,8 @@ class FeatureQuantiles(Statistic):
 class FineCounts(Counts):
     """Counts that a hospital sends with noise, in place of :class:`FeatureQuantiles`, ``[D, FINE + 1]``.
 
-    For each of D features, they are the numbers of values in ``FINE`` bins of equal width, and last the number of
-    missing values.
+    Each of the D rows has the numbers of a feature's values in ``FINE`` bins of equal width, then the number of missing
+    values.
     """
 
     columns: int

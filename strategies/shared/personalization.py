@@ -46,8 +46,8 @@ class Recalibration:
 
     method: Literal["eb", "intercept", "logistic", "closed"] = "eb"
     """The method. ``eb`` shrinks each hospital's ``a`` towards the mean over hospitals, with ``b = 1``. ``intercept``
-    fits ``a`` with ``b = 1``, and ``logistic`` both ``a`` and ``b``, at each hospital alone. ``closed`` makes the
-    smallest change that a closed test on the hospital's rows does not reject."""
+    fits ``a`` with ``b = 1``, and ``logistic`` both ``a`` and ``b``, at each hospital alone. ``closed`` changes
+    nothing, ``a``, or both: the smallest of these changes that a test on the hospital's rows does not reject."""
     rows: Literal["validation"] = "validation"
     """The rows for the fit. Training rows cannot be used, because the model already fits them."""
 
@@ -57,14 +57,14 @@ class LastSteps:
     """Steps after the last round, in addition to the strategy's own steps."""
 
     fine_tuning: Personalization | None = None
-    """How hospitals fine-tune the headline model of a strategy without its own fine-tuning; None means no
+    """How hospitals fine-tune the headline model if the strategy has no fine-tuning of its own; None means no
     fine-tuning."""
     recalibration: Recalibration | None = None
     """How hospitals recalibrate the headline model; None means no recalibration."""
 
 
 def fine_tune(start: Ids, how: Personalization, proximal: tuple[Proximal, ...] = ()) -> LocalProblem:
-    """Return the local training in which every hospital fine-tunes the model with the index ``start [N]`` and stores
-    the result."""
+    """Return the local training in which every hospital fine-tunes a model and stores the result. ``start [N]`` has the
+    index of each hospital's model."""
     training = LocalTraining(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
     return LocalProblem(start=start, objective=Objective(proximal), training=training)

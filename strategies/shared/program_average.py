@@ -1,4 +1,4 @@
-"""Federated averaging whose hospitals train by the strategy's own client program."""
+"""Federated averaging in which hospitals train with the strategy's own client program."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ProgramAverage(Weighted):
 
 
 def alike(ids: Ids, program: Program) -> LocalProblem:
-    """Return the problem in which hospitals ``ids`` run ``program``, with equal weights."""
+    """Return the local problem of hospitals ``ids``, which run ``program`` and have equal weights."""
     return LocalProblem(np.zeros_like(ids), Upload(np.full(len(ids), 1.0 / max(len(ids), 1))), program=program)
 
 

@@ -12,7 +12,7 @@ from raysim.strategies.base import FederationView, Floats, Ids, Proximal
 def global_proximal(view: FederationView, ids: Ids, mu: float, by_hospital: Mapping[str, float]) -> Proximal:
     """Return the proximal terms ``mu/2 * |theta - theta_global|^2`` of hospitals ``ids``.
 
-    ``by_hospital`` has another mu for the hospitals that it names.
+    For hospitals whose names are in ``by_hospital``, its values replace ``mu``.
     """
     weight: float | Floats = mu
     if by_hospital:
