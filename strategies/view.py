@@ -56,8 +56,8 @@ class Draw:
     memory: Any
     """The last result of :meth:`Selection.observe`; in the first round, the result of :meth:`Selection.setup`."""
     losses: Callable[[Ids], Floats]
-    """A function that calls candidates, given by their ids, and returns their mean training losses, ``[len(ids)]``,
-    under the models from which they would start.
+    """A function that calls the candidates with the given ids and returns each one's mean training loss,
+    ``[len(ids)]``, under the model from which the candidate would start training.
     """
 
 
@@ -90,7 +90,7 @@ class Selection(Settings):
         raise NotImplementedError
 
     def observe(self, memory: Any, update: Update) -> Any:
-        """Return the selection's memory after a round, from the ``memory`` before."""
+        """Return the selection's memory after a round; ``memory`` is the memory before the round."""
         return memory
 
 
@@ -130,10 +130,10 @@ class FederationView:
     call: Caller
     """A function that sends a call to hospitals; see :data:`Caller`."""
     columns: int = 0
-    """D, the number of features that are values. These features come first; the others flag missing values."""
+    """D, the number of features that are values. The first D features are values; the others flag missing values."""
     noisy: Callable[[str], bool] = lambda kind: False
-    """A function that tells whether hospitals add noise to a kind of statistics (``privacy.statistics``). Programs must
-    then send the statistics with ``how="each"``, ``by="row"`` and a bound.
+    """A function that tells whether hospitals add noise to a kind of statistics (``privacy.statistics``). If it returns
+    True, programs must send the statistics with ``how="each"``, ``by="row"`` and a bound.
     """
     parameters: Mapping[str, slice] = field(default_factory=dict)
     """The slice of each tensor in the model's parameter vector, by the tensor's name, in the order of the vector."""
@@ -151,12 +151,13 @@ class FederationView:
     rounds: int = 0
     """The configured maximal number of rounds."""
     most_calls: int = 0
-    """The largest number of calls that a strategy may make in a round; more are an error."""
+    """The largest number of calls that a strategy may make in a round; a further call is an error."""
     link: str = "identity"
     """The link of the model; see :attr:`Training.link`."""
     hides: bool = False
-    """Whether the server may learn only sums over all hospitals. In a round, arrays sent ``each`` are then refused. A
-    choice that depends on one hospital must be made at the hospital, in a program (:attr:`LocalProblem.program`)."""
+    """Whether the server may learn only sums over all hospitals. If so, programs of a round may not send arrays with
+    ``how="each"``. A choice that depends on one hospital must be made at the hospital, in a program
+    (:attr:`LocalProblem.program`)."""
     optimizer: str = "sgd"
     """The configured optimiser's name."""
     momentum: float = 0.0

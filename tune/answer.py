@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LARGE = 0.5
 """The summary warns if an objective of the recommended trial is worse on test than on validation rows by more than this
-share of its range. The range is taken over completed trials."""
+share of the objective's range over completed trials."""
 
 Tested = Mapping[str, tuple[float, float]]
 """The mean and the standard deviation over seeds of each metric on test rows."""

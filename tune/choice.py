@@ -158,9 +158,9 @@ def reason(choice: Choice) -> list[str]:
 
 
 def at_the_edge(choice: Choice) -> list[str]:
-    """Return a warning if a numeric hyper-parameter of the recommended trial is the smallest or largest of all.
+    """Return a warning if the recommended trial has the smallest or largest tried value of a numeric hyper-parameter.
 
-    It is compared with the values in all completed trials. Limits of a key cause no warning
+    Tried values are those of all completed trials. A value at a limit of the key causes no warning
     (:func:`raysim.experiment.tuning.is_bound`). Without a warning, the list is empty.
     """
     taken = {} if choice.recommended is None else choice.recommended.params

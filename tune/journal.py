@@ -35,7 +35,7 @@ class Finished:
     """A trial that has ended: ``completed``, ``stopped`` by the scheduler, or ``failed``.
 
     A trial is also ``completed`` if ``training.stop`` ended its runs. ``rounds`` has the rounds of each seed's run, and
-    ``finals`` the run's final metrics; in a stopped trial, the metrics of the run's last evaluated round.
+    ``finals`` its final metrics. In a stopped trial, ``finals`` has the metrics of the run's last evaluated round.
     """
 
     number: int
@@ -109,8 +109,9 @@ def digest(path: Path) -> str:
 
 
 def working(folder: Path) -> Path:
-    """Return the working folder in which the sweep in ``folder`` was begun; if that folder is unknown or missing, the
-    current one.
+    """Return the working folder in which the sweep in ``folder`` was begun.
+
+    If the working folder is unknown or missing, the current folder is returned.
     """
     first, whole, _ = _content(folder / JOURNAL).partition(b"\n")
     begun = _header(folder / JOURNAL, first).working if whole else None

@@ -1,4 +1,4 @@
-"""A sweep checked against its data: all that a trial needs, small enough to be sent to a process."""
+"""The plan of a sweep, which is checked against its data and has what trials need."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class SweepPlan:
         return parse(self.sweep.space)
 
     def config(self, params: Params, part: Part) -> Config:
-        """Return the configuration of a trial with hyper-parameters ``params``, evaluated on validation or test
-        rows."""
+        """Return the configuration of a trial with hyper-parameters ``params``; ``part`` says on which rows it is
+        evaluated."""
         config = checked(laid_over(self.tree, {**params, "evaluation.part": part}, "sweep.space."))
         plugins.check_written_out(config.strategy, "strategy")
         if part == "validation":
@@ -172,7 +172,7 @@ def perturbed(space: Space) -> list[Dimension]:
 
 
 def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
-    """Yield what to check: a searched key (empty for random points), and the hyper-parameters that test it."""
+    """Yield, for each trial to check, the searched key that it tests (empty if random) and its hyper-parameters."""
     yield from plan.space.corners()
     for number in range(1, TRIED + 1):
         yield "", plan.space.draw(0, number)
@@ -218,8 +218,7 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 
 
 def _judged(config: Config, federations: Iterable[Federation]) -> int:
-    """Return the number of hospitals with defined validation metrics; if the number differs between seeds, the
-    smallest.
+    """Return the number of hospitals with defined validation metrics, for the seed with the fewest.
 
     If hospitals' sizes are hidden, all hospitals are counted.
     """

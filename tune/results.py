@@ -32,8 +32,8 @@ def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFra
     """Return one row per trial: its status, its hyper-parameters, and each metric's mean and standard deviation over
     seeds.
 
-    Columns of standard deviations end in ``_std``. ``pareto`` is empty for trials that did not run to their end, and
-    ``crowding`` for all trials outside the Pareto set. Failed trials have no metrics.
+    Columns of standard deviations end in ``_std``. The column ``pareto`` is empty for trials that did not run to their
+    end, and ``crowding`` is empty for all trials outside the Pareto set. Failed trials have no metrics.
     """
     place = {trial.number: i for i, trial in enumerate(choice.trials)}
     keys = list(dict.fromkeys(key for trial in finished.values() for key in trial.params))
@@ -125,8 +125,8 @@ FEWEST_EVENTS = 30
 
 
 def validation_events(federations: Iterable[Federation]) -> int | None:
-    """Return the number of validation rows of the rarer class, the smallest over seeds; None unless the label has two
-    classes."""
+    """Return the number of validation rows of the rarer class, for the seed with the fewest; None unless the label has
+    two classes."""
     fewest = []
     for federation in federations:
         if len(federation.classes) != 2:

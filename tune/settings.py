@@ -55,10 +55,10 @@ class Asha(Judging):
 
 
 class Median(Judging):
-    """The scheduler that stops a trial if its best value is worse than the median of the other trials' means so far
-    (Golovin, 2017, the paper on Vizier).
+    """The scheduler that compares a trial's best value so far with other trials' mean values so far (Golovin, 2017, the
+    paper on Vizier).
 
-    It stops trials from round ``grace`` on.
+    From round ``grace`` on, it stops a trial if the best value is worse than the median of these means.
     """
 
     name: Literal["median"] = "median"
@@ -67,10 +67,11 @@ class Median(Judging):
 
 
 class Pbt(Judging):
-    """Population-based training: every ``every`` rounds, trials in the worst quarter continue from trials in the best.
+    """Population-based training: every ``every`` rounds, each trial in the worst quarter continues from a trial in the
+    best quarter.
 
-    The learning rate and continuous settings of the strategy, if searched, are perturbed in these trials.
-    Jaderberg et al., *Population based training of neural networks*, 2017.
+    In trials of the worst quarter, the learning rate and continuous settings of the strategy, if searched, are
+    perturbed. Jaderberg et al., *Population based training of neural networks*, 2017.
     """
 
     name: Literal["pbt"] = "pbt"
@@ -177,7 +178,7 @@ class Sweep(Section):
 
     @property
     def judge(self) -> str | None:
-        """Return the objective by which the scheduler compares trials; None if it does not."""
+        """Return the objective by which the scheduler compares trials; None if it compares none."""
         if isinstance(self.scheduler, Judging):
             return self.scheduler.objective or self.names[0]
         return None

@@ -27,7 +27,7 @@ Params = dict[str, Any]
 """The values of the searched keys in a trial, by dotted key, without keys whose condition is false."""
 
 RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randint": 2}
-"""The distributions over numbers, each with its number of arguments: low and high, and a step if there are three."""
+"""The distributions over numbers, each with its number of arguments: low, high and, for three arguments, a step."""
 
 LISTS = ("choice", "grid")
 
@@ -205,7 +205,7 @@ class Space:
         return combinations
 
     def corners(self) -> Iterator[tuple[str, Params]]:
-        """For each end of a key's range and each listed value, yield the key and a trial's values with this value.
+        """Yield every key with a trial's values, once for each end of the key's range or each of its listed values.
 
         Keys in the key's condition have values that fulfil it; all other keys have their lowest or first listed value.
         """

@@ -200,7 +200,7 @@ class SweepRun:
     def _cost(self, tested_before: bool) -> dict[str, Any] | None:
         """Return the joint privacy guarantee of all runs of the sweep; None if there is none.
 
-        If a repeated trial has new noise, each of its attempts counts. If ``tested_before``, the stored guarantee is
+        If each attempt of a trial draws new noise, every attempt counts. If ``tested_before``, the stored guarantee is
         returned.
         """
         if tested_before:
@@ -217,9 +217,9 @@ class SweepRun:
         )
 
     def count_lost(self) -> None:
-        """Store how many trials may have run without a record, because the privacy guarantee counts these trials.
+        """Store how many trials may have run without a record; the privacy guarantee counts these trials.
 
-        Nothing is stored if repeated trials have the same noise.
+        Nothing is stored if all attempts of a trial have the same noise.
         """
         if self._redraws_noise():
             again = self._left * (1 + self._plan.sweep.retries) + (0 if (self._folder / "summary.json").exists() else 1)

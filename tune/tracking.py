@@ -279,7 +279,8 @@ def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
 
 
 def background_plots(space: Space) -> tuple[list[str], list[str]]:
-    """Return two lists of names of trials' MLflow parameters: those with a numeric axis in charts, and the others."""
+    """Return the names of trials' MLflow parameters in two lists: those with a numeric axis in charts, and the
+    others."""
     numbers: list[str] = []
     others: list[str] = []
     for dimension in space:

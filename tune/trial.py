@@ -82,7 +82,7 @@ class Trial:
         self._finals = {}
 
     def step(self) -> Report:
-        """Execute the trial up to its next report, and return the report; the last report is ``done``.
+        """Execute the trial up to its next report, and return the report; only the last report has ``done`` set.
 
         If runs still fail after all retries, the last report contains the error; no exception is raised.
         """
@@ -130,7 +130,7 @@ class Trial:
 
 
 def continued(rounds: Sequence[Round], news: Sequence[Round]) -> list[Round]:
-    """Return those of ``rounds`` that come before the first of ``news``, followed by ``news``."""
+    """Return the ``rounds`` before the first round of ``news``, followed by ``news``."""
     return [row for row in rounds if not news or row.round < news[0].round] + list(news)
 
 
@@ -142,7 +142,7 @@ def headline(metrics: Metrics) -> dict[str, float]:
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and the sample standard deviation of ``values``, one for each seed.
 
-    The two are NaN if a value is NaN, and with one seed the standard deviation is NaN.
+    Both are NaN if a value is NaN. With one seed, the standard deviation is NaN.
     """
     array = np.asarray(values, dtype=np.float64)
     return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else float("nan")

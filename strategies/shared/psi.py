@@ -22,9 +22,9 @@ adds half a row to every bin (Jeffreys' prior).
 """
 
 EPSILON: Smoothing = 0.05
-"""The default smoothing. An empty bin contributes about ``P ln(P / epsilon)`` if its share over all hospitals is P, so
-only PSI values with the same epsilon are comparable. docs/heterogeneity.md compares clusters for several values
-of epsilon."""
+"""The default smoothing. If a bin is empty at a hospital and has the share P over all hospitals, it contributes about
+``P ln(P / epsilon)``, so only PSI values with the same epsilon are comparable. docs/heterogeneity.md compares clusters
+for several values of epsilon."""
 
 
 def check_smoothing(epsilon: Smoothing) -> None:
@@ -54,8 +54,8 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
-    """Return the smoothed shares of ``counts [..., C]``. If ``epsilon`` is ``counts``, bins that are empty in
-    ``pool [..., C]`` do not add to the denominator."""
+    """Return the smoothed shares of ``counts [..., C]``. If ``epsilon`` is ``counts``, the denominator includes half a
+    row only for each bin that has rows in ``pool [..., C]``."""
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)
@@ -81,8 +81,8 @@ def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON, reference:
 def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
     """Return ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean`` for the numbers of rows ``n_i > 0`` in ``sizes``, ``[H]``.
 
-    ``mean`` is the mean of ``sizes`` if None. The mean of the absolute values is then the PSI between hospitals' shares
-    of all rows and equal shares. Values are negative for hospitals with fewer than ``mean`` rows.
+    Values are negative for hospitals with fewer than ``mean`` rows. If ``mean`` is None, it is the mean of ``sizes``;
+    the mean of the absolute values is then the PSI between hospitals' shares of all rows and equal shares.
     """
     ratio = sizes / (sizes.mean() if mean is None else mean)
     return np.asarray(np.abs(ratio - 1.0) * np.log(ratio))

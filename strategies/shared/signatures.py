@@ -46,9 +46,9 @@ class Signature(Statistic):
     noise, they are NaN for a feature that the hospital never observed, and all numbers are NaN for a hospital without
     rows.
 
-    With the noise of differential privacy, the program sends sums over rows: the number of rows, in total and in each
-    class but the first, and for each feature the number of values, their sum and the sum of their squares. Of a
-    feature's three sums, the program sends only those that the ``blocks`` need.
+    With the noise of differential privacy, the program sends sums over rows. These are the number of rows, the number
+    of rows in each class but the first, and up to three sums per feature: the number of values, their sum, and the sum
+    of their squares. The program sends only the sums that the ``blocks`` need.
     """
 
     classes: int
@@ -67,8 +67,8 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """The number of sums that a hospital sends per feature, 0 to 3, in this order: the number of values, their sum,
-        the sum of their squares."""
+        """The number of sums that a hospital sends per feature: 0, 1 (the number of values), 2 (also their sum) or 3
+        (also the sum of their squares)."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
@@ -84,7 +84,7 @@ class Signature(Statistic):
         return np.concatenate([*parts, *[rows.observed, values, values * values][: self.powers]], axis=1)
 
     def from_sums(self, sums: Floats) -> Floats:
-        """Estimate the signature from the noisy ``sums``; numbers that they do not determine are NaN."""
+        """Estimate the signature from the noisy ``sums``; numbers are NaN if the sums for them were not sent."""
         columns, label = self.columns, label_scalars(self.classes)
         n = max(float(sums[0]), 1.0)
         parts = [np.array([math.log(n)]), np.clip(sums[1 : 1 + label] / n, 0.0, 1.0)]

@@ -17,8 +17,8 @@ TIE = 1e-12
 """Silhouettes that differ by at most this number are treated as equal."""
 
 SAMPLE = 2000
-"""The largest number of points for which :func:`best_labels` computes silhouettes (32 MB of distances). Of more points,
-it uses a random sample of this size."""
+"""The largest number of points for which :func:`best_labels` computes silhouettes (32 MB of distances). If there are
+more points, it uses a random sample of this size."""
 
 
 def mean_silhouette(distances: Floats, labels: Ids) -> float:
@@ -37,11 +37,10 @@ def mean_silhouette(distances: Floats, labels: Ids) -> float:
 
 
 def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generator) -> int:
-    """Return the index of the clustering in ``candidates`` with the largest mean silhouette; the first of
-    equally good ones.
+    """Return the index of the clustering in ``candidates`` with the largest mean silhouette.
 
-    Each candidate has the cluster labels ``[N]`` of the points ``rows [N, D]``. Of more than ``SAMPLE`` points, a
-    random sample drawn with ``rng`` is used.
+    If several are equally good, the first is chosen. Each candidate has the cluster labels ``[N]`` of the points
+    ``rows [N, D]``. If there are more than ``SAMPLE`` points, a random sample drawn with ``rng`` is used.
     """
     if len(candidates) == 1:
         return 0
@@ -61,7 +60,8 @@ def best_clusters(
     ``rng(k)`` seeds k-means with k clusters. Fewer than three points, or points that are all equal, form one cluster.
     With ``allow_one``, all points form one cluster if no number of clusters has a mean silhouette above 0.
 
-    Of more than ``search_sample`` points, a random sample of this size, drawn with ``rng(0)``, decides the number.
+    If there are more than ``search_sample`` points, the number of clusters is chosen on a random sample of this size,
+    drawn with ``rng(0)``.
     """
     n = len(rows)
     if n <= search_sample:

@@ -56,8 +56,8 @@ class Weighted(Strategy):
 def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> Floats:
     """Return the weights of hospitals with ``sizes [H]`` training rows in an average; they sum to 1.
 
-    ``samples`` are weights in proportion to rows. ``uniform`` weights are equal. ``floor`` weights are in proportion to
-    rows but at least ``minimum`` before they are scaled to sum 1.
+    With ``samples``, weights are in proportion to rows. With ``uniform``, they are equal. With ``floor``, weights in
+    proportion to rows are raised to at least ``minimum`` and then scaled to the sum 1.
     """
     if weighting == "uniform":
         return np.full(len(sizes), 1.0 / max(len(sizes), 1))

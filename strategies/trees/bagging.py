@@ -10,7 +10,7 @@ With H hospitals there are ``model.trees / H`` rounds, rounded down. The server 
 hospitals; leaves of these trees may contain few patients.
 
 Traffic of a round: each hospital receives the trees that all hospitals grew in the previous round, and sends K trees.
-Each number of a tree takes 8 bytes, such as the threshold of a split or the value of a leaf.
+Each number of a tree, such as the threshold of a split or the value of a leaf, takes 8 bytes.
 """
 
 from __future__ import annotations

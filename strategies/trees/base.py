@@ -24,11 +24,11 @@ class TreesState(State):
     """The state of boosted trees. Row 0 of ``models`` contains the trees."""
 
     edges: tuple[Floats, ...] = ()
-    """The edges between bins, one array for each column; empty before the first round and with random splits. Local
-    training stores one empty array after its round."""
+    """The edges between bins, one array for each column; empty before the first round and with random splits. After its
+    round, local training stores one empty array instead."""
     last: dict[str, NDArray[Any]] | None = None
-    """The trees that the last round added, as arrays to send; None: none. Hospitals have not yet added the values of
-    these trees to stored predictions."""
+    """The trees that the last round added, as arrays to send; None if there are none. Hospitals have not yet added the
+    values of these trees to stored predictions."""
 
 
 class Trees(Strategy):
@@ -81,7 +81,7 @@ class Trees(Strategy):
 
 
 def task_of(view: FederationView) -> TreeTask:
-    """Return the settings of trees, and the columns and the label for which they are grown.
+    """Return the task of growing trees: the label, the columns and the settings of trees.
 
     Raises ``TypeError`` if the model is not boosted trees.
     """
@@ -106,8 +106,8 @@ def steps_of(view: FederationView, state: State) -> int:
 def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
     """Return the arrays in which trees are sent; each array has one row per tree.
 
-    ``column`` is the column of each split, ``left`` the bins that go to the left child (as packed bits), and ``value``
-    the value of each leaf (0 for other nodes).
+    ``column`` is the column of each split, and ``left`` a mask of the bins that go to the left child, as packed bits.
+    ``value`` is the value of each node, which is 0 except for leaves.
     """
     return {
         "column": np.stack([tree.column for tree in trees]),

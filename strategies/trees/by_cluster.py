@@ -23,7 +23,7 @@ class ClusterTreesState(TreesState):
     """
 
     lasts: tuple[dict[str, Any], ...] = ()
-    """:attr:`TreesState.last` of each cluster, that of cluster k at index k - 1; empty before the first round."""
+    """:attr:`TreesState.last` of each cluster; index k - 1 is for cluster k. Empty before the first round."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ K is 1, or the number of classes if there are more than two. The server receives
 of these trees may contain few patients.
 
 Traffic of a round: the hospital whose turn it is receives at most K trees of every hospital, and sends K trees. Each
-number of a tree takes 8 bytes, such as the threshold of a split or the value of a leaf. With early stopping,
-hospitals with validation rows receive the K new trees after each round, and not again later.
+number of a tree, such as the threshold of a split or the value of a leaf, takes 8 bytes. With early stopping, hospitals
+with validation rows receive the K new trees after each round instead of at their turn.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ value ``-rate G / (H + l2)``, with the learning rate ``rate``. See :mod:`raysim.
 The first round also computes the edges between bins, and the number of rows of each class or the sum of a numeric
 label. For the edges, hospitals are called three times (seven for exact edges) and send counts that are added up. Each
 round grows one tree, or one per class if there are more than two classes. Trees grow level by level. For each node,
-column and bin, the number of rows and the sums of gradients and of second derivatives over hospitals are computed, as
-whole numbers. No row, prediction or leaf of a single hospital is sent. All hospitals with training rows take part; if
-the answer of one is lost, the round is repeated.
+column and bin, three sums over all hospitals' rows are computed as whole numbers: the number of rows, the gradients,
+and the second derivatives. No row, prediction or leaf of a single hospital is sent. All hospitals with training rows
+take part; if the answer of one is lost, the round is repeated.
 
 Traffic of a round, for each tree and hospital: a hospital sends at most ``2^(depth - 1)`` histograms of 24 W bytes. W
 is the number of bins of all columns, including the bins for missing values. There is one histogram for the root, and

@@ -22,7 +22,7 @@ from raysim.trees.losses import GRID, check_counts, gradients, label_scale, labe
 from raysim.trees.settings import TreeTask
 
 SCALES = 64
-"""The number of exponents that a hospital can send for its largest label: 0 to 63. A larger exponent is sent as 63."""
+"""The number of possible values of the exponent in :class:`LabelScales`: 0 to 63. A larger exponent is sent as 63."""
 
 
 @dataclass(frozen=True)
@@ -191,12 +191,15 @@ class _Together:
         self._names = who, f"{bins.digest} {who}"
 
     def _made(self, name: str, of: Callable[[Context], NDArray[Any]]) -> NDArray[Any]:
-        """Return the concatenated results of ``of`` for all hospitals, cached per process by ``name``."""
+        """Call ``of`` for every hospital and return the concatenated results, cached per process by ``name``."""
         who = self._names[0]
         return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 
     def _in_bins(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """Return the result of ``make()``, cached per process by ``name``, hospitals and bins until ``of`` changes."""
+        """Return the result of ``make()``, cached per process by ``name``, hospitals and bins.
+
+        It is computed again if the digest ``of`` differs from that of the cached result.
+        """
         return self._contexts[0].cache(f"{name} {self._names[1]}", make, of)
 
     @cached_property

@@ -4,10 +4,10 @@ S. Maddock, G. Cormode, T. Wang, C. Maple, S. Jha: *Federated Boosted Decision T
 2022 (random splits, leaves by noisy sums). The columns and thresholds of a tree follow from the seed and from the
 limits in ``data.ranges``, and do not depend on any row. Each node is split by a random column; all rows without a value
 in this column go to one side, chosen at random. A numeric column is split at one of ``model.bins - 1`` thresholds at
-equal distances in its range, a categorical column into two random halves of its categories. For each leaf of a tree,
-the server needs the sums of gradients and of second derivatives over all hospitals' rows in the leaf. The first tree
-has no split: the value of its one leaf, with learning rate 1, is the initial margin (the sum of the trees' values) of
-all rows.
+equal distances in its range. The categories of a categorical column are split into two random halves. For each leaf of
+a tree, the server needs the sums of gradients and of second derivatives over all hospitals' rows in the leaf. The first
+tree has no split: the value of its one leaf, with learning rate 1, is the initial margin (the sum of the trees' values)
+of all rows.
 
 **Norm of a row's contribution.** With the label ``y`` (0 or 1) and the predicted probability ``p``, a row has the
 residual ``a = |y - p|``. It adds two numbers to the sums of its leaf: the gradient, which is ``a`` in absolute value,
@@ -73,8 +73,8 @@ Ranges = tuple[tuple[float, float] | None, ...]
 
 
 def bound_of(task: TreeTask) -> tuple[float, float]:
-    """Return the largest norm of a row's contribution to the sums of leaves, and the factor that multiplies second
-    derivatives in it."""
+    """Return the largest norm of a row's contribution to the sums of leaves, and the factor of second derivatives in
+    these sums."""
     if task.outputs > 1:
         return math.sqrt(2.0), math.sqrt(3.0)
     return 1.0, ((1.0 + math.sqrt(5.0)) / 2.0) ** 2.5

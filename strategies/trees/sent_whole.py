@@ -67,7 +67,7 @@ class NextTrees(Program):
     lacking: int
     key: int
     known: Floats | None = None
-    """The lacking trees, if the hospital already received them for its validation rows; None: the call sends them."""
+    """The lacking trees, if the hospital already received them for its validation rows; None if the call sends them."""
     name: str = "next trees"
 
     @property
@@ -101,7 +101,7 @@ def sized(task: TreeTask, steps: int) -> TreeTask:
 
 
 class SentWhole(Trees):
-    """A strategy whose hospitals send whole trees, not sums for growing common trees."""
+    """A strategy whose hospitals send whole trees instead of sums from which the server grows trees."""
 
     def ready(self, view: FederationView, state: State) -> Generator[Call, Answers, TreesState]:
         """Return the state with the edges between bins and the prediction before the first tree.

@@ -34,8 +34,8 @@ from raysim.trees.stored import Shape
 def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> Forest:
     """Grow trees on one hospital's rows; the edges between bins are computed from these rows alone.
 
-    With ``stop`` and :func:`raysim.trees.boosting.enough` validation rows, the loss on these rows decides how many
-    trees are kept.
+    With ``stop``, the loss on validation rows decides how many trees are kept, if the hospital has enough validation
+    rows (:func:`raysim.trees.boosting.enough`).
 
     If a class has no rows, no tree is grown. The model then predicts the shares of the classes, with half a row added
     to each class.
@@ -90,8 +90,8 @@ class OwnTrees(Program):
 class LocalTrees(Trees):
     """Local training of trees: every hospital grows the model's trees on its own rows, in one round.
 
-    With ``training.stop``, the loss on validation rows decides how many trees a hospital keeps, if it has
-    :func:`raysim.trees.boosting.enough` validation rows.
+    With ``training.stop``, the loss on validation rows decides how many trees a hospital keeps, if it has enough
+    validation rows (:func:`raysim.trees.boosting.enough`).
     """
 
     title: ClassVar[str] = "Training alone"

@@ -166,7 +166,7 @@ def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
     """Return a table row per completed trial, at most :data:`MOST_ROWS`; the columns are the objectives and the
     searched ``keys``.
 
-    The recommended trial is first, then the Pareto set, then other trials. Within both groups, trials are
+    The recommended trial is first, then the Pareto set, then other trials. The Pareto set and the other trials are each
     sorted by the first objective, the best first.
     """
     best = -1 if choice.knee is None else choice.knee.index

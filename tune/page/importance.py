@@ -91,8 +91,8 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
     """Compute the share of the variance of ``response`` that each of the ``coordinates`` explains; shares sum to 1.
 
     ``response [n]`` is the response at each of ``points [n, D]``. A coordinate is one or several columns of ``points``,
-    and ``box [D, 2]`` has the ends of each column's range. Shares are means over those trees of a random forest that
-    are not constant. If nothing explains variance, all shares are equal.
+    and ``box [D, 2]`` has the ends of each column's range. Shares are means over the trees of a random forest, without
+    constant trees. If nothing explains variance, all shares are equal.
     """
     from sklearn.ensemble import RandomForestRegressor
 
@@ -111,7 +111,8 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
 def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
     """Return the predictions in the L leaves of a scikit-learn tree, and the leaves' boxes.
 
-    A leaf's box is the part of ``box [D, 2]`` whose points reach it; boxes are ``[L, D, 2]``.
+    A leaf's box is the part of ``box [D, 2]`` whose points reach the leaf. The result has shapes ``[L]`` and
+    ``[L, D, 2]``.
     """
     boxes = np.empty((tree.node_count, *box.shape))
     boxes[0] = box

@@ -29,7 +29,7 @@ SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias"
 """Short names of objectives in a heat map."""
 
 MOST_LINES = 400
-"""The largest number of trials in parallel coordinates. The Pareto set is drawn whole, even if it is larger. If
+"""The largest number of trials in parallel coordinates. The whole Pareto set is drawn, even if it has more trials. If
 not all other trials fit, they are thinned out evenly in the order of their numbers."""
 
 STEPS = 300
@@ -212,7 +212,7 @@ def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
 def axis(choice: Choice, j: int, further: tuple[float, float] = (math.nan, math.nan)) -> Axis:
     """Return the axis of objective ``j``, with a title that says whether more or less is better.
 
-    It includes the interval ``further``, but is extended by at most half of the range of values on each side.
+    The axis is extended to include the interval ``further``, but on each side by at most half of the values' range.
     """
     values = choice.values[:, j]
     low, high = float(np.nanmin(values)), float(np.nanmax(values))

@@ -1,4 +1,4 @@
-"""Run a plan's trials with Ray Tune on hospitals that are set up."""
+"""Run a sweep's trials with Ray Tune."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LOOK_SECONDS = 1.0
 """The smallest number of seconds between two checks of heartbeats."""
 
 COUNTED_SECONDS = 10.0
-"""Of a longer time between two checks, only this many seconds count as silence, because the driver itself may have been
+"""At most this number of seconds between two checks counts as silence, because the driver itself may have been
 suspended."""
 
 

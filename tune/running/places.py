@@ -50,7 +50,7 @@ class Places:
     at_once: int
     """The largest number of trials that run concurrently."""
     session: Session
-    """The session for runs outside trials, on test rows."""
+    """The session for the recommended trial's runs on test rows."""
     where: str
 
 

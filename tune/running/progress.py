@@ -20,7 +20,8 @@ PLAIN_SECONDS = 5.0
 
 
 class SweepProgress:
-    """The display of a sweep's progress. Of its ``total`` trials, those in ``finished`` ended in earlier commands."""
+    """The display of a sweep's progress. ``total`` is the number of trials; those in ``finished`` ended in earlier
+    commands."""
 
     def __init__(self, console: Console, sweep: Sweep, total: int, finished: Iterable[Finished]) -> None:
         self._console = console
