@@ -35,8 +35,8 @@ class HospitalSentinel(IntEnum):
 
 
 class RowSentinel(IntEnum):
-    """A special value in place of the index of a model of the server. Fields accept it only if their description names
-    it."""
+    """A special value in place of the index of a model of the server. A field accepts such a value only if the field's
+    description names the value."""
 
     OWN = -2
     MIXTURE = -3
@@ -47,14 +47,14 @@ POOLED = HospitalSentinel.POOLED
 """The id of a pseudo-hospital that has the rows of all hospitals."""
 
 OWN = RowSentinel.OWN
-"""The parameters that the hospital has stored. Before it has stored any: its ``MIXTURE``, or the model in row 0 if the
-strategy defines no mixture."""
+"""The parameters that the hospital has stored. If the hospital has stored none, its ``MIXTURE``, or the model in row 0
+if the strategy defines no mixture."""
 
 MIXTURE = RowSentinel.MIXTURE
 """The hospital's mixture of the server's models (:meth:`raysim.strategies.base.Strategy.mixture`)."""
 
 LAST = RowSentinel.LAST
-"""The final parameters of the preceding problem, whose :attr:`LocalProblem.then` is this problem."""
+"""The final parameters of the preceding problem (the one that has this problem in :attr:`LocalProblem.then`)."""
 
 DELTA = "delta"
 """The name under which a training program sends its delta: ``[P]``, or ``[G, P]`` if the hospital contributes to each
@@ -100,7 +100,8 @@ class LocalTraining:
     keep: bool = False
     """Whether the hospital stores the resulting parameters as its own model."""
     carry: bool = False
-    """Whether the optimiser starts with the state that it had after the hospital's last local update with ``carry``."""
+    """Whether the hospital stores the optimiser's state after training, and starts with the state that it stored
+    last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +153,8 @@ class LocalProblem:
     """
 
     start: Ids
-    """The index of the server's model from which each hospital starts, ``[H]``, or ``OWN`` or ``MIXTURE``. A problem in
-    ``then`` may also have ``LAST``."""
+    """The index of the server's model from which each hospital starts, ``[H]``, or ``OWN`` or ``MIXTURE``. In a problem
+    that follows another one (``then``), it may also be ``LAST``."""
     upload: Upload | None = None
     """What each hospital sends; None: nothing. Of problems linked by ``then``, at most one has an upload."""
     objective: Objective = field(default_factory=Objective)

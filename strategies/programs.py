@@ -35,13 +35,14 @@ class Bound:
     scaled down.
 
     A contribution that is not finite counts as 0. A privacy guarantee relies on the bound: noise is in proportion to
-    ``l2``, or to ``l1`` for Laplace noise. A contribution may depend only on its own row or rows and on received
+    ``l2``, or to ``l1`` for Laplace noise. A contribution may depend only on the rows of its unit and on received
     values.
     """
 
     unit: Literal["row", "patient", "hospital"]
-    """Whose contribution is bounded. Rows and patients can be bounded only for arrays sent ``by`` row; a patient's rows
-    are added up first. Under a privacy guarantee for patients, a bound for rows becomes a bound for patients."""
+    """Whose contribution is bounded. Contributions of rows and patients can be bounded only in arrays with ``by: row``.
+    The contributions of a patient's rows are added up before they are bounded. Under a privacy guarantee for patients,
+    a bound for rows becomes a bound for patients."""
     l2: float
     """The largest 2-norm of the contribution of one row, patient or hospital."""
     l1: float | None = None
@@ -61,23 +62,24 @@ class Send:
     how: Literal["summed", "each"] = "summed"
     """What the server receives: the sum over hospitals (``summed``), or each hospital's array (``each``)."""
     by: Literal["hospital", "row"] = "hospital"
-    """Who adds up the n rows. With ``hospital`` the program does it. With ``row`` the program returns each row's
-    contribution, ``[n, *shape]``, and the engine adds them, so that the sum over pooled rows equals the sum over
-    hospitals to the last bit. An array sent ``each`` by row is a statistic to which the hospital adds the noise
-    configured in ``privacy.statistics``."""
+    """Who adds up the contributions of a hospital's n rows. With ``hospital`` the program adds them. With ``row`` the
+    program returns each row's contribution, ``[n, *shape]``, and the engine adds them, so that the sum over pooled rows
+    equals the sum over hospitals to the last bit. An array with ``how: each`` and ``by: row`` is a statistic, to which
+    the hospital adds the noise configured in ``privacy.statistics``."""
     groups: int = 1
     """The number of separate sums. A hospital's array is added to only one of them, whose index is
     :attr:`Reply.group`."""
     bits: int = 44
     """Numbers are rounded to multiples of ``2^-bits`` before they are added; counts need 0 bits."""
     largest: float | None = None
-    """A strict upper limit of the magnitude of every number in an array without ``bound``, or in each row's
-    contribution if ``by`` is ``row``; numbers that reach it are an error. None: only overflow of a sum, or a number
-    that is not finite, is an error."""
+    """For an array without ``bound``: a number is an error if its magnitude is this large or larger. If ``by`` is
+    ``row``, this limits the numbers in each row's contribution. None: only overflow of a sum, or a number that is not
+    finite, is an error."""
     bound: Bound | None = None
     """The largest change of the sum by one row, patient or hospital; None: the change is not bounded."""
     joint: str = ""
-    """Arrays with the same ``joint`` name share one bound and are scaled down together, as one vector; empty: alone."""
+    """Arrays with the same ``joint`` name share one bound and are scaled down together, as one vector; empty: the array
+    has its own bound."""
     undefined: bool = False
     """Whether an array that is sent ``each`` may contain NaN, for values that are undefined at a hospital."""
 
@@ -218,7 +220,7 @@ class Context(Protocol):
 
     @property
     def memory(self) -> Mapping[str, Array]:
-        """The arrays with names in :attr:`Program.keeps` that this hospital has stored, by name; empty at first."""
+        """The arrays that this hospital has stored under the names in :attr:`Program.keeps`; empty at first."""
 
     @property
     def received(self) -> Mapping[str, Array]:
@@ -272,7 +274,7 @@ class Added:
     hospitals: int
     """The number of hospitals whose arrays are in the sums."""
     group: int = 0
-    """The index that :attr:`Reply.group` has for these hospitals; 0 if there is only one sum."""
+    """The index of the sum to which these hospitals contribute (:attr:`Reply.group`); 0 if there is only one sum."""
 
 
 class Program:
@@ -357,7 +359,7 @@ class Answers:
     """The sums over hospitals of the arrays sent ``summed``, by name: ``[*shape]``, or one sum for each of G groups of
     hospitals, ``[G, *shape]``. If too few hospitals take part in secure aggregation, the sum and its count are 0."""
     each: Mapping[str, Array]
-    """The arrays of all hospitals in ``ids``, for arrays sent ``each``, by name: ``[len(ids), *shape]``."""
+    """The arrays sent ``each``, by name, with one row for each hospital in ``ids``: ``[len(ids), *shape]``."""
     ids: Ids
     """The ids of the hospitals that answered, ascending."""
     counts: Ids
@@ -372,8 +374,8 @@ and store nothing. Hospitals without training rows can be called, too."""
 class TrainLocally:
     """The built-in call: the configured local training.
 
-    The hospitals are those of :meth:`Strategy.select`, with the objective of :meth:`Strategy.problem`. The answer is an
-    :class:`Update`, or None if no hospital took part or the update was discarded.
+    The hospitals that :meth:`Strategy.select` returns train on the problem that :meth:`Strategy.problem` returns. The
+    answer is an :class:`Update`, or None if no hospital took part or the update was discarded.
     """
 
 

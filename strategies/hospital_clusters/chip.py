@@ -34,7 +34,7 @@ from raysim.strategies.shared.personalization import Personalization, fine_tune
 class Chip(SignatureClustering):
     """Clustering, hierarchical aggregation and personalization (CHiP-FL).
 
-    In the paper hospitals are clustered once: ``recluster_every`` is 0.
+    With ``recluster_every: 0``, hospitals are clustered only once, as in the paper.
     """
 
     title: ClassVar[str] = "CHiP-FL"
@@ -45,7 +45,7 @@ class Chip(SignatureClustering):
     mu: NonNegativeFloat = 0.05
     """μ: the weight of the proximal term towards the global model (equation 1)."""
     alpha: UnitInterval = 0.9
-    """α: the weight of a cluster's own model in each round; the global model has the weight 1 - α (equation 5)."""
+    """α: after each round, a cluster's model becomes α times itself plus 1 - α times the global model (equation 5)."""
     personalization: Personalization = field(default_factory=Personalization)
     """How each hospital fine-tunes its cluster's model after the last round."""
 

@@ -14,13 +14,13 @@ the authors' code, they also do so if no number of clusters has a positive silho
 inside each cluster. The paper samples half of each cluster: ``selection: {name: uniform, fraction: 0.5, minimum: 1}``.
 Hospitals without training rows are assigned to clusters by features and sizes, if the setting ``by`` includes these
 properties (:class:`NearestSkew`). If ``by`` is labels alone, or counts have noise, such hospitals join the cluster
-whose centre is nearest to a hypothetical hospital without skew. The search for the number of clusters takes time
+whose centre is nearest to a hospital with PSI 0 (no skew). The search for the number of clusters takes time
 proportional to K^2 for each number that it tries. With more than ``search_sample`` hospitals, it uses a sample of this
 size.
 
 Beyond the paper, ``by`` names the properties whose PSI is computed, with equal weights. ``attributes`` means quantile
 bins of every feature, with a separate bin for missing values. ``sizes`` compares a hospital's share of all rows with
-1/K. PSI terms of labels and attributes are unsigned, so opposite skews can share a cluster.
+1/K. PSI terms of labels and attributes are unsigned, so hospitals with opposite skews can share a cluster.
 
 Traffic: each hospital once sends its row counts of the C classes. For attributes of D columns, each hospital also sends
 ``(bins + 1) D`` scalars, from which the server computes common bin edges. The hospital then receives ``(bins - 1) D``
@@ -110,7 +110,7 @@ class Skews:
 
 
 def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
-    """Return ``blocks`` of columns side by side, standardised.
+    """Standardise the columns of ``blocks``, and return the blocks side by side in one table.
 
     Means and standard deviations are those of the same columns in ``among``. Each block has the same
     weight, however many columns it has.
@@ -246,7 +246,7 @@ class ClustPsi(Strategy):
         return NearestSkew(self._skews(view, ids), members(state)[ids], self.by, self.epsilon, view.classes, edges)
 
     def _rows(self, view: FederationView, ids: Ids) -> tuple[Floats, Floats]:
-        """Return the values by which the hospitals ``ids`` are clustered, and those of a hospital without skew."""
+        """Return the standardised PSI values of the hospitals ``ids``, and those of a hospital whose PSI is 0."""
         skews = self._skews(view, ids)
         blocks = skews.blocks(self.by, self.epsilon, skews)
         plain = comparable([np.zeros((1, block.shape[1])) for block in blocks], blocks)[0]

@@ -62,8 +62,8 @@ from raysim.strategies.selections.sampling import weighted_sample
 
 @dataclass(frozen=True)
 class NearestShares(Statistic):
-    """The share of a hospital's rows for which each of M received models has the smallest loss, ``[M]``; zeros without
-    rows."""
+    """The share of a hospital's rows for which each of M received models has the smallest loss, ``[M]``; zeros for a
+    hospital without rows."""
 
     shape: tuple[int]
     name = "nearest_shares"
@@ -104,7 +104,7 @@ class FedSoft(Strategy):
     selection: Literal["importance", "configured"] = "importance"
     """Which hospitals train: each centre samples them by ``importance``, or the ``configured`` selection does."""
     fraction: ShareOfOne = 0.5
-    """S times the share of the available hospitals that each centre samples in a round."""
+    """In a round, each centre samples this fraction divided by S of the available hospitals."""
     start: Literal["own", "mixture"] = "own"
     """The model from which a hospital begins a round: its ``own`` model, or its ``mixture`` of the centres."""
 

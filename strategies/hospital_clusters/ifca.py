@@ -6,8 +6,8 @@ Algorithm 1.
 In a round, each participant i receives all K cluster models and chooses ``k_i = argmin_k L_i(theta_k)``, ties to the
 smaller k.
 
-- Option II (``averaging: model``): hospitals train from the chosen model, and each model becomes the mean of the models
-  trained from it, uniform as in the paper.
+- Option II (``averaging: model``): hospitals train from the chosen model, and each cluster model becomes the mean of
+  the models trained from it, with equal weights as in the paper.
 - Option I (``averaging: gradient``): hospitals train for one epoch, and the sum of a cluster's deltas (changes of the
   parameters) is divided by the size of the whole cohort. With ``training.batch_size: 0`` and plain SGD this is the
   paper's step with γ the learning rate.
@@ -62,7 +62,8 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest(Statistic):
-    """The index of the received model that has the smallest mean training loss at a hospital; 0 without rows."""
+    """The index of the received model that has the smallest mean training loss at a hospital; 0 if the hospital has no
+    rows."""
 
     name = "choice"
     shape = ()
@@ -72,19 +73,19 @@ class Nearest(Statistic):
 
 
 COUNTS = 0.1
-"""The share of the squared clip that is reserved for the array ``chosen`` of :class:`ChosenTraining`."""
+"""The squared norm of the array ``chosen`` of :class:`ChosenTraining`, as a fraction of ``clip`` squared."""
 
 LEAST = 3
-"""A noisy sum is divided by at least the total weight of this many hospitals: noise can bring the divisor near 0."""
+"""The divisor of a noisy sum is at least the total weight of this many hospitals, as noise can bring it near 0."""
 
 
 @dataclass(frozen=True)
 class ChosenTraining(Program):
     """Local training from the best of K received models; sums over hospitals hide which model each chose.
 
-    ``delta [K, P]`` has the hospital's update in the row of the chosen model, and ``chosen [K]`` a positive number; all
-    other entries are 0. Under a privacy guarantee (``clip`` is finite) the norm of both arrays together is at most
-    ``clip``.
+    In the row of the chosen model, ``delta [K, P]`` has the hospital's update, and ``chosen [K]`` has a positive
+    number. All other entries are 0. Under a privacy guarantee (``clip`` is finite) the norm of both arrays together is
+    at most ``clip``.
     """
 
     models: int
@@ -128,8 +129,8 @@ class Ifca(Weighted):
     spread: NonNegativeFloat = 0.1
     """Standard deviation of the noise that makes the initial models differ."""
     weights: Weighting = field(default="uniform", kw_only=True)
-    """The weight of a hospital in its cluster (with ``averaging: gradient``, in the cohort): ``uniform``, by its rows
-    (``samples``), or by rows with a ``floor``."""
+    """The weights of hospitals within a cluster (with ``averaging: gradient``, within the cohort): equal (``uniform``),
+    by rows (``samples``), or by rows with a minimum for small hospitals (``floor``)."""
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         check_enough_hospitals(number_of(self.clusters, sizes), sizes)

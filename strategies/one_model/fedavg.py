@@ -17,5 +17,5 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class FedAvg(Weighted):
-    """Federated averaging, with hospitals' weights by training rows (``weights: samples``, as in the paper), equal
+    """Federated averaging. Hospitals are weighted by training rows (``weights: samples``, as in the paper), equally
     (``uniform``), or by rows with a minimum for small hospitals (``floor``)."""

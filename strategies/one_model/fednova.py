@@ -5,7 +5,7 @@ Federated Optimization*, NeurIPS 2020, Algorithm 1 and section 4.
 
 Participant i takes ``tau_i`` steps and sends ``delta_i / a_i`` and ``a_i``, where ``delta_i`` is the change of its
 parameters. With the hospitals' weights ``w_i``, the model moves by ``(sum w_i a_i) * sum w_i delta_i / a_i``. ``a_i``
-is the 1-norm of the steps' weights in the update: ``tau_i`` for plain steps;
+is the sum of the weights that the steps have in the update: ``tau_i`` for plain steps;
 ``(tau_i - rho (1 - rho^tau_i) / (1 - rho)) / (1 - rho)`` with momentum ρ; and ``(1 - (1 - eta mu)^tau_i) / (eta mu)``
 with learning rate η and a proximal term of weight μ. If all hospitals take equally many steps, this is federated
 averaging.

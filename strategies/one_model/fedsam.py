@@ -3,8 +3,8 @@
 Z. Qu, X. Li, R. Duan, Y. Liu, B. Tang, Z. Lu: *Generalized Federated Learning via Sharpness Aware Minimization*, ICML
 2022, Algorithm 1.
 
-With the gradient ``g`` of a batch at the parameters ``w``, a step descends from ``w`` by the gradient of the same batch
-at ``w + rho g / |g|``. With ``rho: 0`` this is federated averaging.
+A step computes the gradient ``g`` of a batch at the parameters ``w``. It then descends from ``w`` by the gradient of
+the same batch at ``w + rho g / |g|``. With ``rho: 0`` this is federated averaging.
 
 Traffic in a round: the server sends the model's P scalars to each participant, which sends back P scalars and the
 number of its training rows.

@@ -1,4 +1,4 @@
-"""MOON: a contrastive loss pulls representations towards the global model's and away from the hospital's last model's.
+"""MOON: a loss draws representations to those of the global model, away from those of the hospital's last model.
 
 Q. Li, B. He, D. Song: *Model-Contrastive Federated Learning*, CVPR 2021, Algorithm 1.
 

@@ -105,7 +105,8 @@ class RFA(Weighted):
     passes: NonNegativeInt = 3
     """R: the number of passes after the first estimate, the mean."""
     nu: Annotated[float, Limit(above, 0)] = 1e-6
-    """ν: the smoothing distance; updates closer than ν to the estimate are weighted as at the distance ν."""
+    """ν: the smoothing distance; updates closer than ν to the estimate have the weight of an update at the distance
+    ν."""
 
     def round(self, view: FederationView, state: State) -> Calls:
         ids = self.select(view, state, view.round)

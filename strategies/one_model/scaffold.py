@@ -55,7 +55,7 @@ class VariateState(State):
 
 @dataclass(frozen=True)
 class CorrectedTraining(Program):
-    """Local training in which each gradient is corrected by the server's control variate minus the hospital's."""
+    """Local training that adds the server's control variate to each gradient and subtracts the hospital's."""
 
     size: int
     renew: Literal["steps", "gradient"]
@@ -95,7 +95,8 @@ class Scaffold(Weighted):
     server_rate: NonNegativeFloat = 1.0
     """η_g: step size of the server."""
     renew: Literal["steps", "gradient"] = "steps"
-    """How control variates are updated: from the ``steps`` of the round (option II) or a ``gradient`` (option I)."""
+    """How control variates are updated: from the ``steps`` of the round (option II), or as the full-batch ``gradient``
+    at the received model (option I)."""
     weights: Weighting = field(default="uniform", kw_only=True)
 
     def check_training(self, training: Training) -> None:

@@ -2,7 +2,7 @@
 
 L. Huang, A. L. Shea, H. Qian, A. Masurkar, H. Deng, D. Liu: *Patient clustering improves efficiency of federated
 machine learning to predict mortality and hospital stay time using distributed electronic medical records*, Journal of
-Biomedical Informatics 99, 2019; as in the baseline of FedGMC (Ye et al.), Table 2.
+Biomedical Informatics 99, 2019. It is a baseline of FedGMC (Ye et al.), Table 2.
 
 Each hospital sends the mean of its patients' continuous features. The server clusters these means by k-means. The
 number of clusters, 3 to 8 and below the number of hospitals, is the one with the largest mean silhouette. Each patient

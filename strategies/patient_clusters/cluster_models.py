@@ -45,14 +45,14 @@ FEWEST, MOST = 3, 8
 
 @dataclass(frozen=True, eq=False)
 class LocalLabels:
-    """Centres that hospitals have computed from their own patients, and the common cluster of each centre."""
+    """Centres that hospitals have computed from their own patients, and each centre's cluster in the federation."""
 
     home: Ids
     """The id of each centre's hospital, ``[c]``."""
     centres: Floats
     """The centres, with d features each, ``[c, d]``."""
     labels: Ids
-    """The index of each centre's common cluster, ``[c]``."""
+    """The index of each centre's cluster in the federation, ``[c]``."""
     hospitals: int
     """N, the number of hospitals in the federation."""
 
@@ -108,7 +108,8 @@ class PatientClusters:
         return np.asarray(self.scores(x).argmax(axis=1))
 
     def scores(self, x: Floats) -> Floats:
-        """Return the score of each cluster for the values ``x [n, d]`` of n patients, ``[n, G]``; the largest decides.
+        """Return the score of each cluster for the values ``x [n, d]`` of n patients, ``[n, G]``. A patient belongs to
+        the cluster with the largest score.
 
         A row's scores do not depend on the other rows, not even in the last bit.
         """
@@ -238,8 +239,8 @@ class PatientClustering(Strategy):
         return patient_step(state, update)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        """Return the row of ``state.models`` for the patients of each cluster, ``[N, G]``, under the name
-        ``cluster``."""
+        """Return, under the name ``cluster``, the row of ``state.models`` that serves the patients of each cluster at
+        each hospital, ``[N, G]``."""
         hospitals, clusters = own_state(state, PatientState).rows.shape
         return {"cluster": np.tile(np.arange(1, 1 + clusters), (hospitals, 1))}
 

@@ -19,8 +19,7 @@ Features = Literal["continuous", "values"]
 
 @dataclass(frozen=True)
 class MoreThanTwoValues(Statistic):
-    """1 for each of D value columns with more than two different recorded values at a hospital, otherwise 0,
-    ``[D]``."""
+    """Whether each of D value columns has more than two different recorded values at a hospital, as 1 or 0, ``[D]``."""
 
     shape: tuple[int]
     name = "continuous_features"

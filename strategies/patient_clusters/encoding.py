@@ -21,7 +21,8 @@ from raysim.strategies.shared.encoders import MARK
 
 
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
-    """Return ``columns`` of ``X [n, F]`` as ``[n, d]``, or the codes ``[n, e]`` that ``encoder`` computes from them.
+    """Return the codes ``[n, e]`` that ``encoder`` computes from ``columns`` of ``X [n, F]``. Without an encoder,
+    return these columns, ``[n, d]``.
 
     Raises ``ValueError`` if the encoder does not return one row for each patient.
     """

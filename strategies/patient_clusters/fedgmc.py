@@ -12,19 +12,20 @@ Ye et al.: *FedGMC*, Algorithms 1 and 2.
 Choices where the paper is silent or contradicts itself:
 
 - A hospital tries 2 to 4 components.
-- ``virtual: per_component`` samples 10 virtual patients from each component (the paper's Algorithm 1 uploads no
-  weights). ``per_hospital`` samples 10 for each hospital, in proportion to its mixture's weights. ``proportional``
-  samples as many in total as ``per_component``, in proportion to the hospitals' rows and their mixtures' weights.
+- ``virtual: per_component`` samples 10 virtual patients from each component, because the paper's Algorithm 1 uploads no
+  weights of components. ``per_hospital`` samples 10 for each hospital, in proportion to its mixture's weights.
+  ``proportional`` samples as many in total as ``per_component``, in proportion to the hospitals' rows and their
+  mixtures' weights.
 - Clustering is done once (Algorithm 1), although Table 2 of the paper iterates.
 - A hospital with fewer than 4 rows, or whose rows are all alike, has one component.
 - Silhouettes use at most 2,000 rows (:mod:`raysim.strategies.shared.silhouette`).
 
 A mixture that was fitted to few rows nearly reveals these rows.
 
-In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` couple them as in CHiP-FL.
-Proximal terms have the weight 2 ``lam`` towards the cluster's model, and 2 ``mu`` towards the row-weighted mean of all
-models. In every round cluster models also move by ``1 - alpha`` of the way to that mean. The defaults, 0, 0 and 1, are
-the paper's method.
+In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` couple them as in CHiP-FL. The
+loss has the terms ``lam |theta - theta_g|^2 + mu |theta - theta_0|^2``, with ``theta_g`` the cluster's model and
+``theta_0`` the row-weighted mean of all models. In every round cluster models also move by ``1 - alpha`` of the way to
+``theta_0``. The defaults, 0, 0 and 1, are the paper's method.
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
@@ -74,7 +75,7 @@ Virtual = Literal["per_component", "per_hospital", "proportional"]
 
 @dataclass(frozen=True)
 class FedGmc(PatientClustering):
-    """Clusters of patients by a Gaussian mixture of hospitals' mixtures (FedGMC)."""
+    """Clusters of patients by a Gaussian mixture fitted to hospitals' mixtures (FedGMC)."""
 
     title: ClassVar[str] = "FedGMC"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's mixture of its patients")
@@ -85,16 +86,17 @@ class FedGmc(PatientClustering):
     """The features by which patients are clustered: ``continuous`` ones, or ``values`` (all but flags of missing
     values)."""
     virtual: Virtual = "per_component"
-    """Whether ``samples`` counts the virtual patients of each component, or of each hospital (``per_hospital``).
-    ``proportional`` draws as many in total as ``per_component``, from each hospital in proportion to its rows."""
+    """How many virtual patients are sampled: ``samples`` from each component of a hospital's mixture
+    (``per_component``), or ``samples`` from each hospital (``per_hospital``). ``proportional`` samples as many in total
+    as ``per_component``, from each hospital in proportion to its rows."""
     samples: PositiveInt = 10
     """The number of virtual patients for each component or hospital (see ``virtual``)."""
     lam: NonNegativeFloat = 0.0
-    """λ: half the weight of the proximal term towards the cluster's model."""
+    """λ: the factor of the squared distance to the cluster's model in the loss."""
     mu: NonNegativeFloat = 0.0
-    """μ: half the weight of the proximal term towards the mean of all clusters' models."""
+    """μ: the factor of the squared distance to the mean of all clusters' models in the loss."""
     alpha: UnitInterval = 1.0
-    """α: the weight of a cluster's own model in each round; the mean of all models has the weight 1 - α."""
+    """α: after each round, a cluster's model becomes α times itself plus 1 - α times the mean of all models."""
 
     def setup(self, view: FederationView) -> State:
         columns = clustered_columns(view, self.features)

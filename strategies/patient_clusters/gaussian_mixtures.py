@@ -81,8 +81,8 @@ class LocalMixture(Statistic):
 
 
 def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator) -> Mixture:
-    """Fit a mixture with each of the ``numbers`` of components to ``rows [n, d]``; return that with the largest
-    silhouette.
+    """Fit a mixture with each of the ``numbers`` of components to ``rows [n, d]``, and return the mixture with the
+    largest silhouette.
 
     For the silhouette, each row belongs to its most likely component. If no mixture can be fitted, or all rows are
     alike, the result has one component with a diagonal covariance.
@@ -128,8 +128,8 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
 
 
 def one_component(rows: Floats) -> Mixture:
-    """Return one component with the means of ``rows [n, d]``, and their population variances plus ``REGULARISATION``.
-    Covariances are 0.
+    """Return a mixture of one component, with the means and population variances of ``rows [n, d]``. ``REGULARISATION``
+    is added to the variances; covariances are 0.
     """
     covariance = np.diag(rows.var(axis=0) + REGULARISATION)
     return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])

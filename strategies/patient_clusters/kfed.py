@@ -14,7 +14,7 @@ D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Cl
 
 Choices: K is the number from 3 to 8 for which the server's clustering has the largest mean silhouette. If K < k', step
 2 chooses K centres of one hospital: its first, and repeatedly the centre farthest from the chosen centres. If no
-hospital sent k' centres, the server starts from those of the first hospital that sent the most.
+hospital sent k' centres, the server starts from the centres of the first hospital among those that sent the most.
 
 The centre of a cluster of one row is this row. A row far from all others often forms such a cluster, so the row's
 values leave the hospital. Such clusters are more frequent at hospitals with few rows.
@@ -120,8 +120,8 @@ class KFed(PatientClustering):
 
 
 def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floats:
-    """Return the centres of at most k' = ``clusters`` clusters, and at most n/2, of ``rows [n, d]`` (Algorithm 1, after
-    Awasthi and Sheffet, 2012).
+    """Cluster ``rows [n, d]`` into at most k' clusters, and return their centres (Algorithm 1, after Awasthi and
+    Sheffet, 2012). k' is ``clusters``, but at most n/2.
 
     K-means++ chooses k' seeds after a projection of the rows on their first k' right singular vectors. ``S_r`` are the
     rows that are at least three times nearer to seed r than to any other seed. Lloyd's iterations start, without
@@ -161,8 +161,8 @@ def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Float
 
 
 def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
-    """Return ``count`` points: first those of ``start [s, d]``, then repeatedly the one of ``points`` whose nearest
-    chosen point is farthest away."""
+    """Return ``count`` points: those of ``start [s, d]``, and further ones chosen from ``points``. The next chosen
+    point is always the one with the largest distance to its nearest chosen point."""
     centres = list(start)
     while len(centres) < count:
         distances = np.linalg.norm(points[:, None, :] - np.stack(centres), axis=2).min(axis=1)

@@ -72,7 +72,8 @@ class Ditto(Weighted):
         return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        """Return ``[N, 2]``: every own model starts from the server's second model, the common initial model."""
+        """Return the weights of the server's two models in each hospital's mixture, ``[N, 2]``. Every own model starts
+        from the common initial model."""
         return np.tile([0.0, 1.0], (len(view.sizes), 1))
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:

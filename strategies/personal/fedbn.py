@@ -21,7 +21,7 @@ from raysim.strategies.base import FederationView, Ids, Mask, State, Training
 from raysim.strategies.shared.weights import Weighted
 
 RUNNING = "running_mean"
-"""A layer is recognised as batch normalisation by a tensor whose name ends in this part."""
+"""The last part of a tensor's name, by which the tensor's layer is recognised as batch normalisation."""
 
 
 @dataclass(frozen=True)

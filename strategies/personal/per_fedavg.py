@@ -33,7 +33,7 @@ from raysim.strategies.shared.program_average import DeltaTraining, ProgramAvera
 
 @dataclass(frozen=True)
 class MetaTraining(DeltaTraining):
-    """Local training of the common model with gradients after one step of adaptation to the hospital."""
+    """Local training of the common model. Each gradient is taken after a step that adapts the model to the hospital."""
 
     alpha: float
     name: str = "per_fedavg"
