@@ -227,7 +227,7 @@ class Update:
     """The mean training loss of each hospital, or group of rows, before training, ``[H]``. None unless the upload or
     the selection requires it."""
     numbers: Floats | None = None
-    """The weighted sums of the E numbers that each hospital sent besides its vectors, ``[E]``; None: there are none."""
+    """The weighted sums of the E numbers that each hospital sent besides its vectors, ``[E]``; None if E is 0."""
     problem: LocalProblem | None = None
     """The problem that hospitals minimised."""
 

@@ -179,8 +179,8 @@ class LocalModel(Protocol):
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
         """Yield the row indices of mini-batches of ``size`` rows, in ``epochs`` passes (None: the configured values).
 
-        If the server calls a program several times in a round, the first call has the batches of federated averaging,
-        and later calls have others.
+        The first call of a program in a round has the batches of federated averaging. Later calls in the round have
+        other batches.
         """
 
     def train(

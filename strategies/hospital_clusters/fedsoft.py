@@ -104,7 +104,7 @@ class FedSoft(Strategy):
     selection: Literal["importance", "configured"] = "importance"
     """Which hospitals train: each centre samples them by ``importance``, or the ``configured`` selection does."""
     fraction: ShareOfOne = 0.5
-    """In a round, each centre samples this fraction divided by S of the available hospitals."""
+    """In a round, each centre samples ``fraction / S`` of the available hospitals."""
     start: Literal["own", "mixture"] = "own"
     """The model from which a hospital begins a round: its ``own`` model, or its ``mixture`` of the centres."""
 

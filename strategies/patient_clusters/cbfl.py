@@ -65,7 +65,7 @@ class MeanPatient(Statistic):
 
 @dataclass(frozen=True)
 class Cbfl(PatientClustering):
-    """Clusters of patients around hospitals' mean patients (CBFL)."""
+    """Clusters of patients, with centres computed from hospitals' mean patients (CBFL)."""
 
     title: ClassVar[str] = "CBFL"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's encoding of its patients")

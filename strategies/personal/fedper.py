@@ -5,7 +5,7 @@ arXiv:1912.00818, 2019, Algorithms 1 and 2.
 
 A participant receives the body (the lower layers) and trains it together with its own head (the last layer). The server
 averages the bodies. A head never leaves its hospital. With ``final_head_epochs``, every hospital fits its head to the
-body of the last round, also hospitals that never took part.
+body of the last round, even if the hospital never took part.
 
 Traffic of a round: the server sends the P_b parameters of the body to each participant. Each participant sends back P_b
 numbers and its number of training rows. With ``final_head_epochs``, the last body is also sent to every hospital.

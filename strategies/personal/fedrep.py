@@ -6,7 +6,7 @@ Learning*, ICML 2021, Algorithm 1.
 A participant receives the body (the representation), trains its own head for ``head_epochs`` with the body frozen, and
 then trains the body with the head frozen. The server averages the bodies, weighted by training rows, or uniformly as in
 the paper. A head never leaves its hospital. With ``final_head_epochs``, every hospital fits its head to the body of the
-last round, also hospitals that never took part.
+last round, even if the hospital never took part.
 
 Traffic of a round: the server sends the P_b parameters of the body to each participant. Each participant sends back P_b
 numbers and its number of training rows. With ``final_head_epochs``, the last body is also sent to every hospital.
