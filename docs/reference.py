@@ -35,10 +35,10 @@ comments of [`defaults.yaml`](../raysim/config/defaults.yaml) and [`optional.yam
 which hold all defaults.
 
 Your configuration overrides the defaults. Mappings are merged key by key; lists and single values replace the default.
-`--set a.b=value` overrides both. The order of several `--set` does not matter: sections are set before their keys. If
-one key is set twice, the last value counts. If a section only names its plug-in, the name can replace the section:
-`strategy: fedavg` means `strategy: {name: fedavg}`, and `data: digits` means `data: {source: digits}`. `--set` can then
-add keys to the section:
+`--set a.b=value` overrides configuration and defaults. The order of several `--set` does not matter: sections are set
+before their keys. If one key is set twice, the last value counts. If a section only names its plug-in, the name can
+replace the section: `strategy: fedavg` means `strategy: {name: fedavg}`, and `data: digits` means `data: {source:
+digits}`. `--set` can then add keys to the section:
 
 ```console
 $ raysim plan --nodes 1x2cpu --set model=mlp --set model.hidden=[8] --set strategy=fedprox --set strategy.mu=0.1
@@ -60,8 +60,9 @@ in Python, they are relative to the working directory. raysim stores all these p
 names the same files from any working directory. Paths that raysim **writes** (`--out`, `tracking.uri`,
 `checkpoint.path`) are relative to the working directory.
 
-The commands `raysim sweep`, `study` and `curve` read the sections of their names. [Sweeps](sweeps.md), [the metric
-study](study.md) and [coalitions](coalitions.md) list the keys of these sections that have no default.
+`raysim sweep` reads the section `sweep`, `raysim study` the section `study`, and `raysim curve` the section `curve`.
+[Sweeps](sweeps.md), [the metric study](study.md) and [coalitions](coalitions.md) list the keys of these sections that
+have no default.
 
 | key | type | default | range | meaning |
 |---|---|---|---|---|
