@@ -15,7 +15,6 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.measuring import subgroups
 from raysim.statistics.patient_groups.within import NOTHING, PairGap, WithinGap
-from raysim.storage.run_tables import clusters
 from raysim.strategies.base import Floats, Ids
 
 if TYPE_CHECKING:
@@ -88,6 +87,16 @@ def risks_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
         for attribute, gap in gaps.items()
         for risk in gap.risks
     )
+
+
+def clusters(outcome: Outcome) -> Any:
+    """Return each hospital's cluster, counted from 0, as an array ``[N]``; None without clusters.
+
+    A hospital that uses the global model (row 0 of the models) is in no cluster: its entry is missing.
+    """
+    if outcome.cluster is None:
+        return None
+    return pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64")
 
 
 ATTACK = "attack.csv"

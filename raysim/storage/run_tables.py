@@ -20,6 +20,7 @@ from raysim.statistics.discrimination.auroc import delong_of_sums
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.meta_analysis.between_hospitals import shrunken_auroc
+from raysim.storage.detail_tables import clusters
 from raysim.strategies.base import Floats
 
 VIRTUAL = ("virtual_seconds", "asked", "staleness")
@@ -75,16 +76,6 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
         tail = {"n_total": stays, **rounds, "trained": _trained(outcome, model, len(federation.hospitals))}
         tables.append(pd.DataFrame(head | columns | intervals | tail))
     return pd.concat(tables, ignore_index=True)
-
-
-def clusters(outcome: Outcome) -> Any:
-    """Return each hospital's cluster, counted from 0, as an array ``[N]``; None without clusters.
-
-    A hospital that uses the global model (row 0 of the models) is in no cluster: its entry is missing.
-    """
-    if outcome.cluster is None:
-        return None
-    return pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64")
 
 
 def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:

@@ -9,7 +9,6 @@ from raysim.config.sections.adversary import AdversarySection
 from raysim.config.sections.aggregation import AggregationSection
 from raysim.core.errors import ConfigError, nearest
 from raysim.data.federation import Federation
-from raysim.robust.aggregation import Aggregation, bucket_size
 from raysim.robust.breakdown import NEEDS, bears
 
 
@@ -63,6 +62,9 @@ def warnings(adversary: AdversarySection | None, aggregation: AggregationSection
         return []
     m, bucketing = hospitals, aggregation.before == "bucketing"
     if bucketing:
+        # Imported only here: most runs have no robust rule.
+        from raysim.robust.aggregation import Aggregation, bucket_size
+
         m = -(-hospitals // bucket_size(hospitals, aggregation.make(Aggregation).count(hospitals)))
     lines = []
     for key, share in (

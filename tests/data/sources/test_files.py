@@ -155,7 +155,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "very wide": (
         "t.csv",
         ",".join(f"g{i}" for i in range(30_001)),
-        "has 30,001 columns, more than 30,000; keep the columns",
+        "has 30,001 columns, more than 30,000; remove columns",
     ),
     "nothing": ("t.csv", "", "is empty; it needs a line of column names and rows"),
     "blank lines": ("t.csv", "\n\n", "is empty; it needs a line of column names and rows"),
