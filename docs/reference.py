@@ -37,8 +37,8 @@ which hold all defaults.
 Your configuration overrides the defaults. Mappings are merged key by key; lists and single values replace the default.
 `--set a.b=value` overrides configuration and defaults. The order of several `--set` does not matter: sections are set
 before their keys. If one key is set twice, the last value counts. If a section only names its plug-in, the name can
-replace the section: `strategy: fedavg` means `strategy: {name: fedavg}`, and `data: digits` means `data: {source:
-digits}`. `--set` can then add keys to the section:
+replace the section: `strategy: fedavg` means `strategy: {name: fedavg}`, and `data: digits` means
+`data: {source: digits}`. `--set` can then add keys to the section:
 
 ```console
 $ raysim plan --nodes 1x2cpu --set model=mlp --set model.hidden=[8] --set strategy=fedprox --set strategy.mu=0.1
