@@ -91,8 +91,8 @@ class Keep:
     The array with the name ``model`` is the hospital's own model ``[P]``, to which the index ``OWN`` refers. It is
     stored in the run's precision.
 
-    Local training under a privacy guarantee for hospitals may send an array, other than the delta, under the name of a
-    stored array. The hospital then stores the sum of all that it has sent under this name.
+    Under a privacy guarantee for hospitals, the program of local training may send an array with the name of a stored
+    array (the delta aside). The hospital then stores the sum of all arrays that it has sent with this name.
     """
 
     shape: tuple[int | Literal["n"], ...] = ()

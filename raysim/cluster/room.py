@@ -67,7 +67,7 @@ def await_room(cpus: float, gpus: float = 0.0) -> None:
 def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
     """Wait until ``what`` is free: ``there(limit)`` waits for up to ``limit`` seconds, and returns whether it is.
 
-    A long wait is printed. Raises ``ResourceError`` after ``seconds``.
+    If the wait is long, a message is printed. Raises ``ResourceError`` after ``seconds``.
     """
     import ray
 

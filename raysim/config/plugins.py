@@ -300,7 +300,9 @@ def _plugin(kind: str, section: PlugIn, where: str) -> Any:
     fields = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     for name, field in type(section).model_fields.items():
         if (key := field.alias or name) in fields:
-            raise ConfigError(f"{where}.{key}: is a key of every {where}, and a field of '{cls.__name__}'; rename it")
+            raise ConfigError(
+                f"{where}.{key}: is a key of every {where}, and a field of '{cls.__name__}'; rename the field"
+            )
     return cls
 
 

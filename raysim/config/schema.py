@@ -116,8 +116,8 @@ class Config(Section):
                 )
         if split.independent is False and self.hides_rows and self.privacy is not None:
             raise ConfigError(
-                f"data.split.independent: false samples the whole split again if one row is removed, so privacy.unit: "
-                f"{self.privacy.unit} cannot be guaranteed; leave independent out"
+                "data.split.independent: is false, so that the removal of a row changes the whole split, and "
+                f"privacy.unit: {self.privacy.unit} cannot be guaranteed; leave independent out"
             )
         self._check_ranges()
         for key in ("minimum", "largest"):

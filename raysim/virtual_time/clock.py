@@ -120,7 +120,7 @@ def checked(clock: Any) -> Clock | None:
     if any(each.shape != (len(clock.hospital),) for each in running) or len(clock.models) != len(clock.kept):
         raise ValueError("its virtual clock lacks end times or models of some hospitals")
     if not np.isin(clock.version, clock.kept).all() or not np.isfinite(clock.models).all():
-        raise ValueError("its virtual clock lacks a finite model that a hospital has started from")
+        raise ValueError("of its virtual clock, the model from which a hospital has started is missing or not finite")
     return clock
 
 

@@ -1,4 +1,7 @@
-"""Checks of calls of client programs and of programs' replies. Each raises :class:`Invalid` naming the value."""
+"""Checks of strategies' calls to client programs, and of the programs' replies.
+
+Each raises :class:`Invalid` naming the value.
+"""
 
 from __future__ import annotations
 

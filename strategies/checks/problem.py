@@ -142,8 +142,8 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
         )
     if sent is None or sent.what != "delta" or (phase.spread and (sent.sum_index is not None or sent.single)):
         raise Invalid(
-            f"{where}: needs Upload(what='delta'); if its 'delta' has a row for each sum, leave sum_index and single "
-            "out of the Upload"
+            f"{where}: needs Upload(what='delta'); if the program's 'delta' has a row for each sum, remove sum_index= "
+            "and single= from Upload"
         )
     if sent.weight is None or sent.weight.ndim > 1:
         raise Invalid(f"{where}: needs one weight for each hospital; give Upload(weight)")

@@ -13,8 +13,8 @@ smaller k.
   paper's step with γ the learning rate.
 
 Choices: models start at the common initial model plus ``spread N(0, I)``. The authors restart from several
-initial models and keep the best; here, compare several seeds. A hospital uses the model with the smallest loss on its
-training rows. A hospital without training rows uses the model that serves the most training rows.
+initial models and keep the best; here, compare several seeds. For predictions, a hospital uses the model with the
+smallest loss on its training rows. A hospital without training rows uses the model that serves the most training rows.
 
 If the server may learn only sums, a hospital does not send its choice. Instead it sends K vectors of P scalars: its
 delta for the chosen model, and zeros for the others. It also sends K scalars: a positive constant for the chosen model,

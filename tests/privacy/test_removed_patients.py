@@ -328,7 +328,7 @@ def test_no_other_source_has_a_column_of_parts_under_a_guarantee(name, tmp_path)
 
 def test_a_split_that_deals_all_rows_again_is_refused(tmp_path):
     table(tmp_path)
-    with pytest.raises(ConfigError, match=r"data.split.independent: false .* privacy.unit: example cannot"):
+    with pytest.raises(ConfigError, match=r"data.split.independent: is false.* privacy.unit: example cannot"):
         config(tmp_path / "with.csv", {"independent": False}, "none", "example")
     made = resolve(
         {"data": {"source": "fashion_mnist", "path": ".", "split": {"column": "part"}, "preprocessing": "none"}}

@@ -210,8 +210,8 @@ def test_a_clock_that_no_server_can_have_is_refused():
         ({"waits": 0.0}, "has waited 0.0 times"),
         ({"ends": np.zeros(1)}, "lacks end times or models"),
         ({"models": np.zeros((2, 2))}, "lacks end times or models"),
-        ({"version": np.array([1, 2])}, "lacks a finite model"),
-        ({"models": np.array([[0.0, np.inf]])}, "lacks a finite model"),
+        ({"version": np.array([1, 2])}, "missing or not finite"),
+        ({"models": np.array([[0.0, np.inf]])}, "missing or not finite"),
     ):
         with pytest.raises(ValueError, match=message):
             checked(replace(sound, **wrong))

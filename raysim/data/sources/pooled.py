@@ -269,7 +269,7 @@ def check_homes(names: pd.Series, silo: str, what: str) -> None:
     """Raise ``DataError`` if the name of a row's hospital is empty. The error names the first such row, counted from 1;
     ``what`` is the name of the data set.
 
-    With the ``silo`` ``partition``, names are not checked.
+    If ``silo`` is ``partition``, names are not checked.
     """
     if silo == "partition":
         return

@@ -125,8 +125,9 @@ class HospitalGroup:
         return chunk
 
     def _mine(self, ids: Ids) -> list[int]:
-        """Return the positions of this process's hospitals in ``ids [H]``, which has the hospital of each local
-        update.
+        """Return the positions in ``ids [H]`` at which a hospital of this process stands.
+
+        ``ids`` has the hospital of each local update.
         """
         mine: NDArray[np.bool_] = (ids >= 0) & (ids < len(self._is_mine))
         mine[mine] = self._is_mine[ids[mine]]

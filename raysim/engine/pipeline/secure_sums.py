@@ -245,8 +245,8 @@ class SecureSums(Step):
         return 8 * (sum(int(traffic.up(p, around)) for p in parts) - _counted_apart(problem))
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
-        """Return the bytes for a secure sum of ``scalars`` numbers over ``hospitals`` hospitals before the first round:
-        what each hospital sends, and what the server sends in total.
+        """Return the bytes of a secure sum before the first round: what each hospital sends, and what the server sends
+        in total. Each of ``hospitals`` hospitals contributes ``scalars`` numbers.
         """
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))

@@ -165,7 +165,8 @@ def _check_figures(job: Job, federation: Federation) -> None:
         )
     if evaluation.predictions:
         raise ConfigError(
-            f"{named}: evaluation.predictions: true reveals the models' outputs for every row; leave one of the two out"
+            f"{named}: evaluation.predictions: true reveals the models' outputs for every row; leave {named} or "
+            "evaluation.predictions out"
         )
 
 

@@ -133,7 +133,7 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
 
 
 def check_sent(problem: LocalProblem, name: str) -> None:
-    """Raise ``ConfigError`` if hospitals send anything that a sum of clipped updates does not hide."""
+    """Raise ``ConfigError`` if hospitals send anything besides the clipped updates, which are visible only as a sum."""
     sent = problem.sent
     if sent is None:
         return

@@ -58,8 +58,8 @@ class Unseen:
 def measured(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> list[Unseen]:
-    """Evaluate every strategy, model and seed at left-out hospitals, for every number of labelled rows that adapt a
-    model.
+    """Evaluate every strategy, model and seed at left-out hospitals, for every number of labelled
+    rows with which a model is adapted.
 
     Clinical scores, such as APACHE, are evaluated too. ``federation`` has the rows of all hospitals.
     """

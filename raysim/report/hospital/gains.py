@@ -65,7 +65,10 @@ class Gains:
         return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
     def _judged(self) -> NDArray[np.bool_]:
-        """Whether each hospital's gain is defined for at least two seeds; always true with one training seed."""
+        """Whether each hospital's gain is defined for at least two seeds.
+
+        If the models were trained with one seed only, the result is true for every hospital.
+        """
         return (self.seeds > 1) | (self.trained == 1)
 
     def sentences(self) -> list[str]:

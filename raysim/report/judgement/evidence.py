@@ -126,7 +126,7 @@ class Evidence:
 
     @property
     def dominated(self) -> frozenset[Key]:
-        """The strategies and models that another method dominates."""
+        """The strategies, each with its model, that another strategy and model dominate."""
         return frozenset(key for k in np.flatnonzero(~self.front) for key in self.entries[k].members)
 
     @property

@@ -84,8 +84,8 @@ def chance(gap: WithinGap) -> str:
 
 
 def treated(gaps: Sequence[WithinGap]) -> list[str]:
-    """Return sentences on groups of patients that demonstrably attend hospitals where the model performs better, one
-    for each such attribute.
+    """Return a sentence for each attribute of which one group of patients demonstrably attends hospitals where the
+    model performs better.
     """
     apart = holm([gap.composition.p for gap in gaps]) <= ALPHA
     return [_treated(gap) for gap, demonstrated in zip(gaps, apart, strict=True) if demonstrated]

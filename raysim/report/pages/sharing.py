@@ -241,7 +241,7 @@ def _clean(value: Any, pseudonym_of: Mapping[str, str]) -> Any:
 def _sentence(text: str, pseudonym_of: Mapping[str, str]) -> str:
     """Replace names by pseudonyms, and numbers of rows or patients below :data:`LEAST` by a phrase.
 
-    If a hospital's name is a number, parentheses that contain this name are removed.
+    If a hospital's name is a number, parentheses that contain this name are removed with their content.
     """
     text = _without_lists(text, [name for name in pseudonym_of if name.isdigit()])
     words = sorted((name for name in pseudonym_of if name and not name.isdigit()), key=len, reverse=True)

@@ -38,7 +38,7 @@ _SERIES = re.compile(r'class="c(-?\d+)\b')
 
 
 def styles(markup: str) -> str:
-    """Return the style sheet for a figure in a separate file, from the figure's SVG."""
+    """Return the style sheet that a figure needs in a file of its own. ``markup`` is the figure's SVG."""
     rules, colours = _read()
     used = sorted({int(number) for number in _SERIES.findall(markup)})
     return "\n".join(each for selector, body in rules for each in _written(selector, body, used, colours))

@@ -2,7 +2,7 @@
 
 The noise of a gain grows as a hospital gets smaller, and the variance that is estimated at one hospital is correlated
 with its gain. With weights from such variances, the regression would claim a slope too often. Variances are therefore
-smoothed over sizes first. Definitions: ``docs/statistics.md``.
+first replaced by a smooth function of size. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
