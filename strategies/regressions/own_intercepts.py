@@ -13,8 +13,8 @@ it learns each intercept.
 
 The fit leaves out a hospital whose labels are all of one class or, in a Poisson regression, all 0, because it has no
 finite intercept. With many small hospitals, slopes are biased away from 0 (the incidental parameter problem);
-``random_intercepts`` is then better. If a linear combination of features separates the classes, the fit stops unless
-there is a ``ridge`` penalty.
+``random_intercepts`` is then better. If a linear combination of features separates the classes, the fit ends
+and is reported as separated, unless there is a ``ridge`` penalty.
 
 Traffic of a round, with q features: each hospital receives ``2 q + 1`` float64 numbers and a truth value, and sends
 ``4 + q + q (q + 1) / 2`` float64 numbers. The round in which the fit converges has this traffic twice.
