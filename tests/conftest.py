@@ -34,8 +34,10 @@ from raysim.data.federation import Federation, write
 from raysim.data.fitted import Numeric, Preprocessing
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec, Work
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All
 from raysim.strategies.shared.personalization import LastSteps
@@ -421,3 +423,15 @@ def run(federation: Federation, job: Job, actors: int) -> Outcome:
     *_, outcome = JobRun(pool, job).events()
     assert isinstance(outcome, Outcome)
     return outcome
+
+
+def run_and_resumed(federation: Federation, job: Job) -> tuple[Outcome, Outcome]:
+    """Return the outcomes of a run in this process, as with two actors: undisturbed, and resumed after round 2."""
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    *events, whole = JobRun(pool, job).events(2)
+    (since,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
+    read, _ = decode(encode(since, "print", job.strategy), job.strategy)
+    *_, resumed = JobRun(pool, job, read).events()
+    assert isinstance(whole, Outcome)
+    assert isinstance(resumed, Outcome)
+    return whole, resumed

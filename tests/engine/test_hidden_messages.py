@@ -9,25 +9,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from raysim.cluster.placement import Placement, balance
-from raysim.cluster.pool import LocalPool
 from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError, StrategyError
 from raysim.engine.privacy.release import Release
-from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy.accountant import epsilon
 from raysim.privacy.events import Gaussian
 from raysim.secure import traffic
-from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Reply, State, Update
 from raysim.strategies.fairness.qfedavg import QFedAvg, SteepenedTraining
 from raysim.strategies.hospital_clusters.ifca import COUNTS, LEAST, ChosenTraining, Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
-from tests.conftest import job_of, run
+from tests.conftest import job_of, run, run_and_resumed
 
 SIZES = [12, 9, 0, 10, 11, 13, 8, 10, 9]
 STRATEGIES = [
@@ -187,13 +182,9 @@ def test_epsilon_is_that_of_one_event_a_round(federation, strategy):
 def test_a_run_goes_on_bit_for_bit(federation, strategy, secure):
     privacy = {"noise_multiplier": 1.0, "clip": 0.3}
     job = hidden(federation, strategy, secure, privacy, rounds=4)
-    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(JobRun(pool, job).events(2))
-    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
-    again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    *_, outcome = JobRun(pool, job, again).events()
-    assert (outcome.models == events[-1].models).all()
-    assert (run(federation, job, 4).models == outcome.models).all()
+    whole, resumed = run_and_resumed(federation, job)
+    assert (resumed.models == whole.models).all()
+    assert (run(federation, job, 4).models == resumed.models).all()
 
 
 def test_what_does_not_go_with_messages_is_refused(federation):

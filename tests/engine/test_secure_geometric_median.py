@@ -24,14 +24,13 @@ from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.robust.centres import geometric_median
 from raysim.secure import traffic
-from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Upload
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.adaptive import FedAdam
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto
-from tests.conftest import job_of, run
+from tests.conftest import job_of, run, run_and_resumed
 
 SIZES = [12, 9, 0, 10, 11, 13, 8, 10, 9, 12]
 ROWS = np.array([[1, 2], [1.2, 1.8], [0.9, 2.1], [1.1, 2.2], [0.8, 1.9], [1.3, 2], [-5, 9]], dtype=np.float64)
@@ -176,13 +175,9 @@ def test_one_update_far_away_moves_it_less_than_the_mean(federation):
 def test_each_pass_is_counted_and_a_run_goes_on(federation):
     drop = {"threshold": 3, "drop": {"mask": 0.15}}
     job = median(federation, FedAvg(), "execute", secure=drop, rounds=4)
-    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(JobRun(pool, job).events(2))
-    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
-    again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    *_, outcome = JobRun(pool, job, again).events()
-    assert (outcome.models == events[-1].models).all()
-    assert outcome.facts == events[-1].facts
+    undisturbed, resumed = run_and_resumed(federation, job)
+    assert (resumed.models == undisturbed.models).all()
+    assert resumed.facts == undisturbed.facts
     whole = run(federation, median(federation, FedAvg(), rounds=1), 1)
     up = traffic.up(4, 8) + traffic.up(1, 8)
     assert whole.rounds[0].bytes_up == PASSES * 9 * up

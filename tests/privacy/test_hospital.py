@@ -38,7 +38,7 @@ from raysim.strategies.personal.ditto import Ditto
 from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import All, Poisson, Uniform
-from tests.conftest import MakeFederation, fitting, job_of, run, store
+from tests.conftest import MakeFederation, fitting, job_of, run, run_and_resumed, store
 
 SIZES = [9, 4, 13, 7, 0, 6]
 UNIFORM = {"weights": "uniform"}
@@ -220,14 +220,9 @@ def test_a_run_goes_on_bit_for_bit(federation):
         job_of(federation, Scaffold(), rounds=4, selection=Poisson(0.5)),
         privacy=section(noise_multiplier=1.0, clip=0.2),
     )
-    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(JobRun(pool, job).events(2))
-    whole = events[-1]
-    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
-    again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    *_, outcome = JobRun(pool, job, again).events()
-    assert (outcome.models == whole.models).all()
-    assert outcome.privacy == whole.privacy
+    whole, resumed = run_and_resumed(federation, job)
+    assert (resumed.models == whole.models).all()
+    assert resumed.privacy == whole.privacy
 
 
 def test_an_adaptive_clip_that_stays_is_a_fixed_one(federation):

@@ -19,15 +19,13 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.messages.plan import ModelSpec
-from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
-from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.references.local import Local
-from tests.conftest import MakeFederation, job_of, store, with_patients
+from tests.conftest import MakeFederation, job_of, run_and_resumed, store, with_patients
 from tests.privacy.test_noisy_statistics import SIZES, noisy
 from tests.privacy.test_patient import section
 
@@ -136,14 +134,10 @@ def test_an_epsilon_pays_for_all_evaluations(federation):
 def test_a_run_under_noisy_figures_goes_on_bit_for_bit(federation):
     keys = {"mode": "local", "noise_multiplier": 1.0, "clip": 0.2, "statistics": {"metrics": {"epsilon": 0.5}}}
     job = replace(job_of(federation, FedAvg(), rounds=4), privacy=section(**keys | {"declared_public": ("sizes",)}))
-    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(JobRun(pool, job).events(2))
-    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
-    again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    *_, outcome = JobRun(pool, job, again).events()
-    np.testing.assert_array_equal(outcome.figures["global"], events[-1].figures["global"])
-    np.testing.assert_equal([row.metrics for row in outcome.rounds], [row.metrics for row in events[-1].rounds])
-    assert outcome.privacy == events[-1].privacy
+    whole, resumed = run_and_resumed(federation, job)
+    np.testing.assert_array_equal(resumed.figures["global"], whole.figures["global"])
+    np.testing.assert_equal([row.metrics for row in resumed.rounds], [row.metrics for row in whole.rounds])
+    assert resumed.privacy == whole.privacy
 
 
 def test_noisy_figures_come_without_gaps_between_groups_of_patients(federation):

@@ -13,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from raysim.cluster.placement import Placement, balance
-from raysim.cluster.pool import LocalPool
 from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
@@ -24,12 +22,9 @@ from raysim.data.contribution import choose_rows
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.messages.plan import ModelSpec
-from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Gaussian
-from raysim.storage.encoding import decode, encode
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.hospital_clusters.ifca import Ifca
@@ -41,7 +36,7 @@ from raysim.strategies.one_model.scaffold import Scaffold
 from raysim.strategies.personal.fedrep import FedRep
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.selections.sampling import All, Poisson
-from tests.conftest import MLP, MakeFederation, job_of, run, store
+from tests.conftest import MLP, MakeFederation, job_of, run, run_and_resumed, store
 from tests.training.families import Normed
 
 SIZES = [9, 4, 13, 7, 0, 6]
@@ -253,13 +248,9 @@ def test_the_bound_for_two_hospitals_holds_for_the_worst_pair(hospitals):
 @pytest.mark.parametrize("mode", ["pooled", "local"])
 def test_a_run_goes_on_bit_for_bit(federation, mode):
     job = replace(job_of(federation, FedAvgM(), rounds=4), privacy=section(mode=mode, noise_multiplier=1.0, clip=0.2))
-    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(JobRun(pool, job).events(2))
-    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
-    again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    *_, outcome = JobRun(pool, job, again).events()
-    assert (outcome.models == events[-1].models).all()
-    assert outcome.privacy == events[-1].privacy
+    whole, resumed = run_and_resumed(federation, job)
+    assert (resumed.models == whole.models).all()
+    assert resumed.privacy == whole.privacy
 
 
 def counting(federation: Federation, counts: float, **keys) -> Outcome:

@@ -8,24 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raysim.cluster.placement import Placement, balance
-from raysim.cluster.pool import LocalPool
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy.accountant import epsilon
 from raysim.privacy.events import Gaussian
-from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
-from tests.conftest import MLP, job_of, run
+from tests.conftest import MLP, job_of, run, run_and_resumed
 
 SIZES = [9, 4, 13, 7, 0, 6, 8]
 
@@ -110,13 +105,9 @@ def test_masks_change_no_bit_and_a_run_goes_on(federation, strategy):
         guaranteed(federation, strategy, secure=SecureSection(mode=mode, small_clusters="merge"), **keys)
         for mode in ("model", "execute")
     )
-    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(JobRun(pool, execute).events(2))
-    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
-    assert (run(federation, model, 1).models == events[-1].models).all()
-    again, _ = decode(encode(stood, "print", execute.strategy), execute.strategy)
-    *_, outcome = JobRun(pool, execute, again).events()
-    assert (outcome.models == events[-1].models).all()
+    whole, resumed = run_and_resumed(federation, execute)
+    assert (run(federation, model, 1).models == whole.models).all()
+    assert (resumed.models == whole.models).all()
 
 
 @pytest.mark.parametrize("strategy", [FedSoft(clusters=2), Ifca(clusters=2)])

@@ -86,7 +86,7 @@ def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) 
         )
     if _changes_rows(module.eval(), X):
         raise ConfigError(f"model: {name} changes its input in place; compute a new tensor, such as x + 1 for x += 1")
-    if getattr(module, "lookup", None) is None and _combines_rows(module.eval(), torch.zeros_like(X)):
+    if getattr(module, "lookup", None) is None and _combines_rows(module.eval(), X):
         raise ConfigError(f"model: {name} combines rows when it is evaluated; compute each row's output from this row")
     if not torch.equal(before, between):
         raise ConfigError(f"model: {name} uses random numbers when it is evaluated; use them in training only")
